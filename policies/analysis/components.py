@@ -6,8 +6,9 @@ number. A state is a representative with its own ordinal and turn, as machines l
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable
-from copy import deepcopy
-from typing import Any, NamedTuple, TypeAlias
+from copy import copy, deepcopy
+from functools import wraps
+from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
 import msgspec
 
@@ -23,7 +24,6 @@ from ..rules.per_key import KeyedState, without_key
 from ..rules.petri_net import NetMachine
 from ..stack.merge import LimitEntry
 from ..values.regexes import Regex
-from .explorer import copied, remembered
 
 NOTHING, WARN, ASK, DENY = range(4)
 """A rule's findings against a call, by strictness; `cancel` refuses the call as `deny` does."""
@@ -39,8 +39,27 @@ MOST_TOKENS = 12
 ASKING = 30
 """The steps that asking a rule's machine takes; looking up its earlier answer takes one."""
 
+P = ParamSpec("P")
+T = TypeVar("T")
 Reaction: TypeAlias = tuple[int, int]
 """The finding against an event, and the component's state after it."""
+
+
+def remembered(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
+    """A method that is asked once for the same arguments, given by place; `_memo` of its object has the answers."""
+    name = method.__name__
+
+    @wraps(method)
+    def answer(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        memo: dict[Any, T] = self._memo[name]
+        try:
+            return memo[args]
+        except KeyError:
+            pass
+        memo[args] = found = method(self, *args, **kwargs)
+        return found
+
+    return answer
 
 
 class Standard(NamedTuple):
@@ -204,6 +223,8 @@ class BudgetComponent(Component):
 class RuleComponent(Component):
     """A rule whose machine is followed as it is. `keeps` says which keys of it are followed; None: all."""
 
+    at_once = IN_FLIGHT
+    """How many calls may run on beside another."""
     spent = 0
 
     def __init__(
@@ -233,7 +254,7 @@ class RuleComponent(Component):
             moment = moment._replace(state=self.machine.restricted(moment.state, self._keeps))
         phrases, words = frozenset(self.machine.phrases), moment.words
         heard = (words.ever & phrases, words.last & phrases, frozenset(words.texts))
-        key = self.machine.equivalence_key(moment.state, moment.now, moment.turn, IN_FLIGHT), heard
+        key = self.machine.equivalence_key(moment.state, moment.now, moment.turn, self.at_once), heard
         if key not in self._numbers:
             self._numbers[key] = len(self.moments)
             self.moments.append(moment)
@@ -290,12 +311,17 @@ class RuleComponent(Component):
 
     @remembered
     def started(self, at: int, call: InputClass, slot: int, variant: int = 0) -> int:
-        machine, moment, mask = self.machine, self._moved(at), self.mask(call)
+        moment = self._moved(at)
+        return self.number(self.begun(moment, self.in_flight(call, moment, slot, variant), call))
+
+    def begun(self, moment: RuleMoment, made: CallState, call: InputClass) -> RuleMoment:
+        """What a moment becomes when a call of the class starts."""
+        machine, mask = self.machine, self.mask(call)
         spend = machine.compile_spend(mask) if machine.concerned(moment.state, mask, moment.now) else None
         if spend is not None:
             unlike = call.fresh and machine.compares_inputs
-            spend(moment.state, self.in_flight(call, moment, slot, variant), 0 if unlike else mask, moment.now)
-        return self.number(moment._replace(now=moment.now + 1))
+            spend(moment.state, made, 0 if unlike else mask, moment.now)
+        return moment._replace(now=moment.now + 1)
 
     def ends_as(self, call: InputClass) -> Hashable:
         return self.mask(call) & self.machine.outcomes
@@ -330,15 +356,21 @@ class RuleComponent(Component):
         mask = self.mask(call)
         if not mask & self.machine.outcomes:
             return NOTHING, at
-        moment, found = self._moved(at), None
-        made = self.in_flight(call, moment, slot, variant)
-        if output is None:
-            found = self.machine.failed(moment.state, made, mask)
-            _raise_to_zero(moment.state)
-        else:
-            returned = filled(call.outputs[output], NEVER_SEEN) if other else call.outputs[output]
-            self.machine.completed(moment.state, made, mask, ToolReturn(returned))
+        moment, returned = self._moved(at), None
+        if output is not None:
+            raw = call.outputs[output]
+            returned = ToolReturn(filled(raw, NEVER_SEEN) if other else raw)
+        found = self.over(moment, self.in_flight(call, moment, slot, variant), mask, returned)
         return self._level_of(found), self.number(moment)
+
+    def over(self, moment: RuleMoment, made: CallState, mask: int, returned: ToolReturn | None) -> Finding | None:
+        """The finding against the end of a call that is in flight at a moment, which observes it; None: it failed."""
+        if returned is not None:
+            self.machine.completed(moment.state, made, mask, returned)
+            return None
+        found = self.machine.failed(moment.state, made, mask)
+        _raise_to_zero(moment.state)
+        return found
 
     @remembered
     def turned(self, at: int) -> Reaction:
@@ -361,6 +393,27 @@ class RuleComponent(Component):
 
     def obligation(self, at: int) -> int:
         return self._level_of(self.machine.finding_at_end(self.moments[at].state))
+
+
+_FIXED = (str, int, float, tuple, frozenset, type(None))
+
+
+def copied(value: Any) -> Any:
+    """A copy of a machine's state, which can be moved on while the original stays."""
+    if isinstance(value, _FIXED):
+        return value
+    if isinstance(value, dict):
+        return {key: copied(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [copied(item) for item in value]
+    if isinstance(value, set):
+        return set(value)
+    if not isinstance(value, msgspec.Struct) or value.__struct_config__.frozen:
+        return deepcopy(value)
+    made = copy(value)
+    for name in value.__struct_fields__:
+        setattr(made, name, copied(getattr(value, name)))
+    return made
 
 
 def _raise_to_zero(state: Any) -> None:

@@ -1,32 +1,24 @@
-"""The search that all analyses share, and, for preflight, a machine as a finite graph: what each call does to it, by
-the slots that the call meets.
-
-A state is a number that stands for all states of the machine that look alike (`Machine.equivalence_key`); a call is a
-mask of slots. Everything is asked of the machine once and remembered.
-"""
+"""The search that all analyses share, and, for preflight, a rule over calls of which only their slots are known."""
 
 from __future__ import annotations
 
 import heapq
 import itertools
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Sequence
-from copy import copy, deepcopy
-from functools import cached_property, reduce, wraps
+from functools import cached_property, reduce
 from operator import and_
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, NamedTuple, ParamSpec, TypeAlias, TypeVar
-
-import msgspec
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
 from ..events.run_context import RunContext
-from ..language.facts import NO_TOOLS, CallNames
-from ..monitor.usage import TokenMeter
-from ..rules.machine import EvaluatedCall, Machine, ToolReturn
-from ..rules.memory import SessionFacts, UserText
+from ..language.facts import NO_TOOLS
+from ..monitor.program import CompiledRule
+from ..rules.machine import Machine, ToolReturn
 from ..rules.petri_net import Net
 from ..rules.rule import names
 from ..stack.clauses import Clause
 from ..values.work_budget import OutOfWork, Work
+from .components import DENY, NOTHING, InputClass, RuleComponent, remembered
 
 if TYPE_CHECKING:
     from .call_classes import CallClass, CallClasses, InputPredicate
@@ -35,25 +27,6 @@ if TYPE_CHECKING:
 State = TypeVar("State", bound=Hashable)
 Step = TypeVar("Step")
 Price: TypeAlias = tuple[int, int]
-P = ParamSpec("P")
-T = TypeVar("T")
-
-
-def remembered(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
-    """A method that is asked once for the same arguments, given by place; `_memo` of its object has the answers."""
-    name = method.__name__
-
-    @wraps(method)
-    def answer(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        memo: dict[Any, T] = self._memo[name]
-        try:
-            return memo[args]
-        except KeyError:
-            pass
-        memo[args] = found = method(self, *args, **kwargs)
-        return found
-
-    return answer
 
 
 class Explored(NamedTuple, Generic[State, Step]):
@@ -118,35 +91,6 @@ def _path(parents: dict[State, tuple[State, Step]], state: State) -> list[Step]:
     return path[::-1]
 
 
-_FACTS = SessionFacts({}, UserText(), TokenMeter(), RunContext(), NO_TOOLS)
-_NOTHING = ToolReturn(None)
-
-
-class HypotheticalCall(EvaluatedCall):
-    """A call of which only its slots are known; a person who must agree to it does, and may have said anything."""
-
-    names = CallNames(())
-
-    def normalized_digest(self) -> str:
-        return self.id  # no other call is the same
-
-    def user_wrote(self, text: str) -> bool:
-        return True
-
-    def user_said(self, pattern: str, latest: bool) -> bool:
-        return True
-
-    def goes_by(self, virtual: Any) -> bool:
-        return False  # the mask of the call has its virtual names already
-
-    def outputs(self, ref: Any) -> Any:
-        raise NotImplementedError  # the mask of the call has settled what outputs decide
-
-
-def _hypothetical(number: int) -> HypotheticalCall:
-    return HypotheticalCall(f"call {number}", f"call {number}", {}, 1, _FACTS, approved=True)
-
-
 MAX_STATES = 500
 """How many states of one machine are looked at; of one with more, nothing is said."""
 
@@ -162,47 +106,42 @@ class Move(NamedTuple):
     after: int
 
 
-class Graph:
-    """The calls, by mask, that a machine lets through, and its states; `start` is where a session begins."""
+class Graph(RuleComponent):
+    """A machine over calls of which only the masks are known, one after the other: which it lets through."""
+
+    at_once = 0
 
     def __init__(self, machine: Machine, masks: frozenset[int], work: Work) -> None:
-        self._machine = machine
+        rule = CompiledRule(number=0, id="", kind=machine.kind, policy="", action="deny", machine=machine)
+        super().__init__(0, rule, NO_TOOLS, RunContext())
         self._work = work
         self._weight = 3 + len(machine.slots) // 32
         self._masks = masks
-        self._numbers: dict[Hashable, int] = {}
-        self._held: list[tuple[Any, int]] = []
-        self._memo: defaultdict[str, dict[Any, Any]] = defaultdict(dict)
-        self.start = self._number(machine.initial_state(), 0)
+
+    @remembered
+    def _call(self, mask: int) -> InputClass:
+        return InputClass(mask, "a call", {}, masks={0: mask})
 
     @remembered
     def admits(self, state: int, mask: int) -> bool:
         """Whether such a call may come next."""
         self._work.spend(self._weight)
-        held, now = self._held[state]
-        evaluate = self._machine.compile_evaluate(mask) if self._machine.concerned(held, mask, now) else None
-        finding = evaluate(held, _hypothetical(now), mask, now) if evaluate is not None else None
-        return finding is None or finding.action == "request_approval"
+        return self.level(state, self._call(mask)) < DENY
 
     def after(self, state: int, mask: int, ending: Ending) -> int:
         """The state once such a call has come, whether it is let through or not, and has ended."""
-        return self._moved(state, mask, ending if mask & self._machine.outcomes else None)
+        return self._ended(state, mask, ending if mask & self.machine.outcomes else None)
 
     @remembered
-    def _moved(self, state: int, mask: int, ending: Ending | None) -> int:
+    def _ended(self, state: int, mask: int, ending: Ending | None) -> int:
         """The same; `ending` is None if the machine does not look at it."""
         self._work.spend(self._weight)
-        held, now = self._held[state]
-        spend = self._machine.compile_spend(mask) if self._machine.concerned(held, mask, now) else None
-        if spend is not None or ending:
-            held, call = copied(held), _hypothetical(now)
-            if spend is not None:
-                spend(held, call, mask, now)
-            if ending == "completed":
-                self._machine.completed(held, call, mask, _NOTHING)
-            elif ending:
-                self._machine.failed(held, call, mask)
-        return self._number(held, now + 1)
+        call, moment = self._call(mask), self._moved(state)
+        made = self.in_flight(call, moment)
+        moment = self.begun(moment, made, call)
+        if ending is not None:
+            self.over(moment, made, mask, ToolReturn(None) if ending == "completed" else None)
+        return self.number(moment)
 
     @remembered
     def next(self, state: int, mask: int, ending: Ending) -> int | None:
@@ -211,14 +150,7 @@ class Graph:
 
     def may_end(self, state: int) -> bool:
         """Whether nothing is owed, were the run to end in this state."""
-        return self._machine.finding_at_end(self._held[state][0]) is None
-
-    def _number(self, held: Any, now: int) -> int:
-        view = self._machine.equivalence_key(held, now)
-        if view not in self._numbers:
-            self._numbers[view] = len(self._held)
-            self._held.append((held, now))
-        return self._numbers[view]
+        return self.obligation(state) == NOTHING
 
     @cached_property
     def moves(self) -> Sequence[Move] | None:
@@ -229,7 +161,7 @@ class Graph:
             state = queue.popleft()
             for mask in self._masks:
                 self._work.spend()
-                for ending in ENDINGS if mask & self._machine.outcomes else ENDINGS[:1]:
+                for ending in ENDINGS if mask & self.machine.outcomes else ENDINGS[:1]:
                     after = self.after(state, mask, ending)
                     found[Move(state, mask, after)] = None
                     if after not in seen:
@@ -242,12 +174,12 @@ class Graph:
     @property
     def states(self) -> range:
         """All that calls can lead to, as far as that was looked at."""
-        return range(len(self._held) if self.moves is not None else 0)
+        return range(self.size if self.moves is not None else 0)
 
     @property
     def changes(self) -> bool:
         """Whether calls make any difference."""
-        return self.moves is None or len(self._held) > 1
+        return self.moves is None or self.size > 1
 
     @cached_property
     def admitted(self) -> frozenset[int]:
@@ -333,27 +265,6 @@ def _likeness(machine: Machine, masks: frozenset[int]) -> Hashable | None:
             return None
         held[name] = plain
     return (type(machine), len(machine.slots), frozenset(held.items()), masks)
-
-
-_FIXED = (str, int, float, tuple, frozenset, type(None))
-
-
-def copied(value: Any) -> Any:
-    """A copy of a machine's state, which can be moved on while the original stays."""
-    if isinstance(value, _FIXED):
-        return value
-    if isinstance(value, dict):
-        return {key: copied(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [copied(item) for item in value]
-    if isinstance(value, set):
-        return set(value)
-    if not isinstance(value, msgspec.Struct) or value.__struct_config__.frozen:
-        return deepcopy(value)
-    made = copy(value)
-    for name in value.__struct_fields__:
-        setattr(made, name, copied(getattr(value, name)))
-    return made
 
 
 MAX_PREDICATES = 4
