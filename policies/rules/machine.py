@@ -17,7 +17,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from ..errors import Action, RefusalCause
-from ..events.calls import fingerprint
+from ..events.calls import ToolCall, copied, fingerprint
 from ..events.run_context import RunContext, Usage
 from ..language.conditions import OutputRef
 from ..language.facts import BOUND as BOUND
@@ -108,6 +108,17 @@ class EvaluatedCall(msgspec.Struct, gc=False):
     approved: bool = False
     answers: Mapping[str, Any] = NO_ANSWERS
     found: dict[Any, Any] | None = None
+
+    @property
+    def own(self) -> ToolCall:
+        """The call for code of others, with an input of its own: what that changes of it changes nothing here."""
+        return ToolCall(
+            id=self.id,
+            name=self.name,
+            input=copied(dict(self.input or {})),
+            turn=self.turn,
+            parent_tool_call_id=self.parent,
+        )
 
     @property
     def memo(self) -> dict[Any, Any]:

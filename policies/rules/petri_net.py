@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import msgspec
 
 from ..errors import RefusalCause, wrong_type
+from ..events.calls import ToolCall
 from ..language.facts import CallNames
 from ..language.selectors import Bound, NameScope, Slot, Subject, ToolWhere, VirtualName, selector_problems
 from ..values.amounts import counted
@@ -151,13 +152,13 @@ def silent_cycle(transitions: tuple[Transition, ...]) -> tuple[str, ...]:
     return circle(feeds)
 
 
-Validator: TypeAlias = Callable[[EvaluatedCall, Transition, "NetState"], CheckAnswer]
+Validator: TypeAlias = Callable[[ToolCall, Transition, "NetState"], CheckAnswer]
 """False, a text that says why, or a `Refuse` blocks the call; the validator may keep data in `state.meta`."""
 
-OnResult: TypeAlias = Callable[[EvaluatedCall, Transition, ToolReturn, "NetState"], None]
+OnResult: TypeAlias = Callable[[ToolCall, Transition, ToolReturn, "NetState"], None]
 """Called at each deferred transition's success; it may keep data in `state.meta`."""
 
-Mapper: TypeAlias = Callable[[EvaluatedCall], str | Collection[str] | None]
+Mapper: TypeAlias = Callable[[ToolCall], str | Collection[str] | None]
 """Returns more names of a call for a net; None for none."""
 
 Validators: TypeAlias = Mapping[str, Validator]
@@ -277,7 +278,7 @@ class NetMachine(Machine, evaluates=Net):
     def _mapped_names(self, call: EvaluatedCall, mapper: Mapper) -> Collection[str]:
         found: tuple[str, ...] | None = call.memo.get(self)
         if found is None:
-            given = isolated(mapper, call)
+            given = isolated(mapper, call.own)
             names = () if given is None else (given,) if isinstance(given, str) else given
             if not isinstance(names, list | tuple | set | frozenset) or not all(isinstance(n, str) for n in names):
                 raise TypeError(
@@ -376,7 +377,7 @@ class NetMachine(Machine, evaluates=Net):
         if any(t.type == "manual" for t in transitions) and not call.approved:
             return None
         for transition in transitions:
-            answer = isolated(self.validate, call, transition, state)
+            answer = isolated(self.validate, call.own, transition, state)
             found = refusal(
                 answer,
                 expected=f"transition `{transition.name}` to be valid",
@@ -467,7 +468,7 @@ class NetMachine(Machine, evaluates=Net):
         """Give the outputs of deferred transitions."""
         on_result = self.on_result
         on_finished = (
-            None if on_result is None else lambda transition: isolated(on_result, call, transition, output, state)
+            None if on_result is None else lambda transition: isolated(on_result, call.own, transition, output, state)
         )
         self.finish(state, call.id, failed=False, on_finished=on_finished)
 

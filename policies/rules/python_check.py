@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from ..events.calls import ToolCall, copied
+from ..events.calls import ToolCall
 from ..events.run_context import RunContext, Usage
 from ..language.selectors import NameScope, Selector
 from ..values.amounts import counted
@@ -181,11 +181,7 @@ class CheckMachine(Machine, evaluates=Check):
         if len(state.calls) >= BOUND:
             return Finding("a session that a check can be told of", f"it has {counted(BOUND, 'call')}")
         if not self.is_async:
-            own = copied(dict(call.input))
-            proposed = ToolCall(
-                id=call.id, name=call.name, input=own, turn=call.turn, parent_tool_call_id=call.parent
-            )
-            return self._finding(isolated(self.bound_check(state, call), proposed))
+            return self._finding(isolated(self.bound_check(state, call), call.own))
         if call.observed and self.rule_id not in call.answers:
             return None
         answer = call.answers.get(self.rule_id, "the check was not asked")

@@ -45,6 +45,27 @@ def test_a_call_is_governed_under_a_name_that_the_mapper_gives(given: Any) -> No
     assert how.status == "violated"
 
 
+def test_what_the_functions_of_a_net_change_of_a_call_changes_nothing() -> None:
+    """Each gets the call with an input of its own: the next rule, and the record, have it as the agent gave it."""
+    seen: list[str] = []
+
+    def changes(call: Any, *_: Any) -> None:
+        seen.append(call.input.get("command", ""))
+        call.input["command"] = "ls"
+
+    net = {**release(), "transitions": [{"name": "run", "inputs": ["budget"], "tools": ["bash"], "deferred": True}]}
+    where = [{"path": "$.command", "runs": ["git push"]}]
+    before = {"type": "before", "first": {"tool": "bash", "where": where}, "then": "ship"}
+    [policy] = parse_policies({"name": "p", "on_violation": "deny", "nets": [net], "rules": [before]})
+    functions: dict[str, Any] = {"n": changes}
+    session = compile_policy(policy, validators=functions, on_results=functions, mappers=functions).monitor()
+    allowed = answer(session, "bash", command="git push")
+    session.observe(ToolCallCompleted(tool_call_id="c", tool_name="bash"))
+
+    assert (allowed, answer(session, "ship", "2")) == ("allow", "allow")
+    assert {*seen} == {"git push", ""}
+
+
 def test_calls_that_the_mapper_names_fire() -> None:
     """A limit counts them; a call that it does not name leaves the net as it is."""
     monitor = watched("limit git-push to 1 per session", pushes)
