@@ -1,7 +1,6 @@
 """Two policies over the same sessions."""
 
 import io
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -16,11 +15,8 @@ from proctor.adapters.evaluate import (
     failure_reports,
     judge_session,
 )
-from proctor.adapters.traces import TraceSession
-from proctor.policies.monitor.compiled_policy import CompiledPolicy
 
-MakeSession = Callable[..., TraceSession]
-Compile = Callable[..., CompiledPolicy]
+from .conftest import Compile, MakeSession
 
 
 def block(tool: str, action: str = "deny") -> dict[str, Any]:

@@ -1,17 +1,16 @@
 """Recorded sessions judged under a policy."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from proctor.adapters.evaluate import SessionReport, judge_session, judge_sessions
-from proctor.adapters.traces import TraceError, TraceSession
-from proctor.policies import CompiledPolicy, RunContext
+from proctor.adapters.traces import TraceError
+from proctor.policies import RunContext
 from proctor.policies.events.calls import input_digest
 
-MakeSession = Callable[..., TraceSession]
-Compile = Callable[..., CompiledPolicy]
+from .conftest import Compile, MakeSession
+
 NO_BASH = {"type": "blocklist", "id": "no-bash", "tools": ["bash"], "action": "deny"}
 ASK = {"type": "tool_call_requested", "tool_call_id": "a1", "tool_name": "bash"}
 START = {**ASK, "type": "tool_call_started"}

@@ -2,7 +2,6 @@
 
 import io
 import json
-from collections.abc import Callable
 from typing import Any
 from xml.etree.ElementTree import fromstring
 
@@ -20,7 +19,7 @@ from proctor.adapters.evaluate import (
 )
 from proctor.adapters.traces import TraceSession
 
-MakeSession = Callable[..., TraceSession]
+from .conftest import MakeSession
 
 
 def violation(rule: str = "verify-first", call: str | None = "c2", **more: Any) -> ViolationRecord:
