@@ -262,24 +262,35 @@ class SarifReport:
         self._results: list[dict[str, Any]] = []
 
     def add(self, session: TraceSession, report: judge.SessionReport) -> None:
-        self._results.extend(self._result(session, violation) for violation in report.violations)
+        for violation in report.violations:
+            where = violation.tool_call_id or "end"
+            named = {"name": violation.tool_name or "session", "fullyQualifiedName": f"{session.id}/{where}"}
+            place = {
+                "physicalLocation": {"artifactLocation": {"uri": _uri(session.source)}},
+                "logicalLocations": [{**named, "kind": "member"}],
+            }
+            self._add(
+                (violation.policy, violation.rule),
+                _rule(violation),
+                level=_LEVELS.get(violation.action, "warning"),
+                message={"text": f"expected {expected(violation)}; {actual(violation)}"},
+                locations=[place],
+                partialFingerprints={"sessionCallRule/v1": f"{session.id}/{where}/{violation.rule}"},
+                properties={"policy": violation.policy, "action": violation.action, "seq": violation.seq},
+            )
 
     def add_case(self, case: Case) -> None:
         """Add a test or a question that went wrong."""
         if not case.wrong:
             return
-        key = "", case.kind
         about = {"shortDescription": {"text": _CASES.get(case.kind, f"a question of the kind `{case.kind}`")}}
-        self._rules.setdefault(key, {"id": case.kind, "name": case.kind, **about})
-        self._results.append(
-            {
-                "ruleId": case.kind,
-                "ruleIndex": list(self._rules).index(key),
-                "level": "warning" if case.undecided else "error",
-                "message": {"text": f"{case.name}: {case.wrong}"},
-                "locations": [{"physicalLocation": {"artifactLocation": {"uri": _uri(case.file)}}}],
-                "partialFingerprints": {"case/v1": f"{case.file}/{case.kind}/{case.name}"},
-            }
+        self._add(
+            ("", case.kind),
+            {"id": case.kind, "name": case.kind, **about},
+            level="warning" if case.undecided else "error",
+            message={"text": f"{case.name}: {case.wrong}"},
+            locations=[{"physicalLocation": {"artifactLocation": {"uri": _uri(case.file)}}}],
+            partialFingerprints={"case/v1": f"{case.file}/{case.kind}/{case.name}"},
         )
 
     def json(self) -> bytes:
@@ -288,25 +299,9 @@ class SarifReport:
         run = {"tool": {"driver": driver}, "results": self._results, "columnKind": "utf16CodeUnits"}
         return msgspec.json.encode({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]})
 
-    def _result(self, session: TraceSession, violation: judge.ViolationRecord) -> dict[str, Any]:
-        key = violation.policy, violation.rule
-        if key not in self._rules:
-            self._rules[key] = _rule(violation)
-        where = violation.tool_call_id or "end"
-        named = {"name": violation.tool_name or "session", "fullyQualifiedName": f"{session.id}/{where}"}
-        place = {
-            "physicalLocation": {"artifactLocation": {"uri": _uri(session.source)}},
-            "logicalLocations": [{**named, "kind": "member"}],
-        }
-        return {
-            "ruleId": self._rules[key]["id"],
-            "ruleIndex": list(self._rules).index(key),
-            "level": _LEVELS.get(violation.action, "warning"),
-            "message": {"text": f"expected {expected(violation)}; {actual(violation)}"},
-            "locations": [place],
-            "partialFingerprints": {"sessionCallRule/v1": f"{session.id}/{where}/{violation.rule}"},
-            "properties": {"policy": violation.policy, "action": violation.action, "seq": violation.seq},
-        }
+    def _add(self, key: tuple[str, str], rule: dict[str, Any], **result: Any) -> None:
+        self._rules.setdefault(key, rule)
+        self._results.append({"ruleId": rule["id"], "ruleIndex": list(self._rules).index(key), **result})
 
 
 def _uri(source: str) -> str:
