@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import anyio
@@ -19,7 +20,6 @@ from ..arguments import check_text
 from ..control.approval_inbox import requested_at
 from ..machine.interface import RunResult
 from ..ports.stored_types import AnswerGiven, ApprovalAnswer, ApprovalRequest, Cancel, Command
-from ..run.actor import RunActor
 
 if TYPE_CHECKING:
     from ..launch.launch import Claimed
@@ -51,166 +51,19 @@ class Statistics(msgspec.Struct, frozen=True, kw_only=True):
     publishers_dropped: int = 0
 
 
-class ActiveRun(msgspec.Struct, frozen=True, kw_only=True):
-    """A current run; `after` is the number of the latest command when the run was created."""
-
-    actor: RunActor
-    run_id: str
-    session_id: str
-    context: dict[str, Any]
-    after: int
-
-    @classmethod
-    def of(cls, run: Claimed) -> ActiveRun:
-        """An entry for a claimed run that is about to begin."""
-        context = run.begin.metadata.get("context", {})
-        info = run.info
-        return cls(actor=run.actor, run_id=info.run_id, session_id=info.session_id, context=context, after=info.after)
-
-    def deliver(self, command: Command) -> None:
-        """Carry out a command, if it is for this run."""
-        if isinstance(command, AnswerGiven):
-            if command.run_id == self.run_id:
-                self.actor.answer(command.approval_id, command.answer)
-        elif isinstance(command, Cancel) and command.number > self.after and self._is_covered(command):
-            self.actor.cancel(command.reason or "cancelled", person=command.by, approval=command.approval)
-
-    def _is_covered(self, order: Cancel) -> bool:
-        about = {"tenant": self.context.get("tenant"), "labels": self.context.get("labels")}
-        return order.covers(run_id=self.run_id, session_id=self.session_id, **about)
-
-
-Late: TypeAlias = Callable[[ActiveRun], None]
-"""A command given while a run was starting, carried out once the run exists."""
-
-
-class ActiveRuns:
-    """The current runs by id, the commands that starting runs have missed, and how ended runs ended."""
-
-    def __init__(self) -> None:
-        self._running: dict[str, ActiveRun] = {}
-        self._starting: dict[int, list[Late]] = {}  # by identity: two that have missed nothing are equal
-        self._idle: anyio.Event | None = None
-        self._counts = {"started": 0, "completed": 0, "failed": 0, "cancelled": 0, "refused": 0}
-
-    def __iter__(self) -> Iterator[ActiveRun]:
-        return iter(list(self._running.values()))
-
-    def __len__(self) -> int:
-        return len(self._running)
-
-    @property
-    def idle(self) -> bool:
-        """Whether no run goes on or starts."""
-        return not self._running and not self._starting
-
-    @contextmanager
-    def starting(self) -> Iterator[list[Late]]:
-        """Collect the commands that come while a run starts."""
-        missed: list[Late] = []
-        self._starting[id(missed)] = missed
-        try:
-            yield missed
-        finally:
-            del self._starting[id(missed)]
-
-    def add(self, running: ActiveRun, start: Callable[[], None]) -> None:
-        """Add a run and call `start`, which starts the task that calls `remove`; not added if it raises."""
-        self._running[running.run_id] = running
-        try:
-            start()
-        except BaseException:
-            del self._running[running.run_id]
-            raise
-        self._counts["started"] += 1
-
-    def remove(self, running: ActiveRun) -> None:
-        """Remove a run that is over, and count how it ended."""
-        del self._running[running.run_id]
-        outcome = running.actor.outcome
-        if outcome is not None:
-            self._counts["refused" if outcome.refused else outcome.status] += 1
-        if not self._running and self._idle is not None:
-            self._idle.set()
-
-    async def drained(self) -> None:
-        """Wait until no run is left."""
-        while self._running:
-            self._idle = anyio.Event()
-            await self._idle.wait()
-
-    async def drained_for_sure(self) -> None:
-        """Wait until no run is left, even if asyncio's `Task.cancel` comes, which passes shields."""
-        interrupted: BaseException | None = None
-        while self._running:
-            try:
-                with anyio.CancelScope(shield=True):
-                    await self.drained()
-            except anyio.get_cancelled_exc_class() as error:
-                interrupted = error
-        if interrupted is not None:
-            raise interrupted
-
-    def cancel_all(self, reason: str, person: str = "") -> None:
-        """Cancel every run, also those that are starting; `person` is who ordered it."""
-        self._order(lambda running: running.actor.cancel(reason, person=person))
-
-    def deliver(self, command: Command) -> None:
-        self._order(lambda running: running.deliver(command))
-
-    def _order(self, do: Late) -> None:
-        """Do it to every run, even if it fails for one."""
-        for missed in self._starting.values():
-            missed.append(do)
-        failed: list[Exception] = []
-        for running in self:
-            try:
-                do(running)
-            except Exception as error:
-                failed.append(error)
-        if failed:
-            raise failed[0]
-
-    def requests(self) -> list[ApprovalRequest]:
-        """The calls that are pending approval, oldest first."""
-        return sorted((request for running in self for request in running.actor.requests), key=requested_at)
-
-    def answer(self, approval_id: str, given: ApprovalAnswer) -> None:
-        """Answer a pending approval, if it is one of these runs'."""
-        for running in self:
-            if any(request.approval_id == approval_id for request in running.actor.requests):
-                running.actor.answer(approval_id, given)
-
-    def statistics(self, *, subscribers: int, publishers_dropped: int) -> Statistics:
-        return Statistics(
-            running=len(self._running),
-            approvals=sum(len(running.actor.requests) for running in self),
-            subscribers=subscribers,
-            publishers_dropped=publishers_dropped,
-            **self._counts,
-        )
-
-
-def why_left(error: BaseException | None) -> str:
-    """The recorded reason why a supervisor cancels its runs."""
-    if error is None:
-        return "the supervisor is closing"
-    if isinstance(error, anyio.get_cancelled_exc_class()):
-        return "its caller was cancelled"
-    return f"its caller failed: {type(error).__name__}"
-
-
 class RunHandle:
     """A started run. Its methods belong to the run's event loop: those that change the run or wait for it raise
     UsageError in another thread.
     """
 
-    __slots__ = ("_actor", "run_id", "session_id")
+    __slots__ = ("_actor", "_after", "_context", "run_id", "session_id")
 
-    def __init__(self, actor: RunActor, *, run_id: str, session_id: str) -> None:
-        self._actor = actor
-        self.run_id = run_id
-        self.session_id = session_id
+    def __init__(self, run: Claimed) -> None:
+        self._actor = run.actor
+        self._after = run.info.after
+        self._context: dict[str, Any] = run.begin.metadata.get("context", {})
+        self.run_id = run.info.run_id
+        self.session_id = run.info.session_id
 
     @property
     def done(self) -> bool:
@@ -282,3 +135,134 @@ class RunHandle:
         """
         await self.wait_finished()
         return self._actor.result()
+
+
+def deliver(command: Command, run: RunHandle) -> None:
+    """Carry out a command, if it is for this run."""
+    if isinstance(command, AnswerGiven):
+        if command.run_id == run.run_id:
+            run._actor.answer(command.approval_id, command.answer)
+    elif isinstance(command, Cancel) and command.number > run._after:
+        about = {"tenant": run._context.get("tenant"), "labels": run._context.get("labels")}
+        if command.covers(run_id=run.run_id, session_id=run.session_id, **about):
+            run._actor.cancel(command.reason or "cancelled", person=command.by, approval=command.approval)
+
+
+Late: TypeAlias = Callable[[RunHandle], None]
+"""A command given while a run was starting, carried out once the run exists."""
+
+
+class ActiveRuns:
+    """The current runs by id, the commands that starting runs have missed, and how ended runs ended."""
+
+    def __init__(self) -> None:
+        self._running: dict[str, RunHandle] = {}
+        self._starting: dict[int, list[Late]] = {}  # by identity: two that have missed nothing are equal
+        self._idle: anyio.Event | None = None
+        self._counts = {"started": 0, "completed": 0, "failed": 0, "cancelled": 0, "refused": 0}
+
+    def __iter__(self) -> Iterator[RunHandle]:
+        return iter(list(self._running.values()))
+
+    def __len__(self) -> int:
+        return len(self._running)
+
+    @property
+    def idle(self) -> bool:
+        """Whether no run goes on or starts."""
+        return not self._running and not self._starting
+
+    @contextmanager
+    def starting(self) -> Iterator[list[Late]]:
+        """Collect the commands that come while a run starts."""
+        missed: list[Late] = []
+        self._starting[id(missed)] = missed
+        try:
+            yield missed
+        finally:
+            del self._starting[id(missed)]
+
+    def add(self, run: RunHandle, start: Callable[[], None]) -> None:
+        """Add a run and call `start`, which starts the task that calls `remove`; not added if it raises."""
+        self._running[run.run_id] = run
+        try:
+            start()
+        except BaseException:
+            del self._running[run.run_id]
+            raise
+        self._counts["started"] += 1
+
+    def remove(self, run: RunHandle) -> None:
+        """Remove a run that is over, and count how it ended."""
+        del self._running[run.run_id]
+        outcome = run._actor.outcome
+        if outcome is not None:
+            self._counts["refused" if outcome.refused else outcome.status] += 1
+        if not self._running and self._idle is not None:
+            self._idle.set()
+
+    async def drained(self) -> None:
+        """Wait until no run is left."""
+        while self._running:
+            self._idle = anyio.Event()
+            await self._idle.wait()
+
+    async def drained_for_sure(self) -> None:
+        """Wait until no run is left, even if asyncio's `Task.cancel` comes, which passes shields."""
+        interrupted: BaseException | None = None
+        while self._running:
+            try:
+                with anyio.CancelScope(shield=True):
+                    await self.drained()
+            except anyio.get_cancelled_exc_class() as error:
+                interrupted = error
+        if interrupted is not None:
+            raise interrupted
+
+    def cancel_all(self, reason: str, person: str = "") -> None:
+        """Cancel every run, also those that are starting; `person` is who ordered it."""
+        self._order(lambda run: run._actor.cancel(reason, person=person))
+
+    def deliver(self, command: Command) -> None:
+        self._order(partial(deliver, command))
+
+    def _order(self, do: Late) -> None:
+        """Do it to every run, even if it fails for one."""
+        for missed in self._starting.values():
+            missed.append(do)
+        failed: list[Exception] = []
+        for run in self:
+            try:
+                do(run)
+            except Exception as error:
+                failed.append(error)
+        if failed:
+            raise failed[0]
+
+    def requests(self) -> list[ApprovalRequest]:
+        """The calls that are pending approval, oldest first."""
+        return sorted((request for run in self for request in run._actor.requests), key=requested_at)
+
+    def answer(self, approval_id: str, given: ApprovalAnswer) -> None:
+        """Answer a pending approval, if it is one of these runs'."""
+        for run in self:
+            if any(request.approval_id == approval_id for request in run._actor.requests):
+                run._actor.answer(approval_id, given)
+
+    def statistics(self, *, subscribers: int, publishers_dropped: int) -> Statistics:
+        return Statistics(
+            running=len(self._running),
+            approvals=sum(len(run._actor.requests) for run in self),
+            subscribers=subscribers,
+            publishers_dropped=publishers_dropped,
+            **self._counts,
+        )
+
+
+def why_left(error: BaseException | None) -> str:
+    """The recorded reason why a supervisor cancels its runs."""
+    if error is None:
+        return "the supervisor is closing"
+    if isinstance(error, anyio.get_cancelled_exc_class()):
+        return "its caller was cancelled"
+    return f"its caller failed: {type(error).__name__}"

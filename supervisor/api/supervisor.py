@@ -36,7 +36,7 @@ from ..run.tasks import BackgroundTasks, spawn
 from ..watch.log_follower import Publishers
 from ..watch.subscriptions import Subscription, Subscriptions
 from ..watch.watchdog import Watchdog
-from .active_runs import ActiveRun, ActiveRuns, RunHandle, Statistics, why_left
+from .active_runs import ActiveRuns, RunHandle, Statistics, deliver, why_left
 
 
 class Place:
@@ -216,19 +216,18 @@ class Starting:
             async with claimed(order, services, created=created) as run:
                 before = await all_commands(self.store, after=run.info.after) if created else ()
                 self.check_open()
-                running = ActiveRun.of(run)
+                handle = RunHandle(run)
                 for command in before:
-                    running.deliver(command)
+                    deliver(command, handle)
                 for do in missed:
-                    do(running)
-                handle = RunHandle(run.actor, run_id=running.run_id, session_id=running.session_id)
-                self.log.info("run.started", run_id=running.run_id, session_id=running.session_id)
-                task = partial(running.actor.run, run.begin, partial(self._is_over, running, place))
-                self.runs.add(running, partial(copy_context().run, place.spawn, task))
+                    do(handle)
+                self.log.info("run.started", run_id=handle.run_id, session_id=handle.session_id)
+                task = partial(run.actor.run, run.begin, partial(self._is_over, handle, place))
+                self.runs.add(handle, partial(copy_context().run, place.spawn, task))
         return handle
 
-    def _is_over(self, running: ActiveRun, place: Place) -> None:
-        self.runs.remove(running)
+    def _is_over(self, run: RunHandle, place: Place) -> None:
+        self.runs.remove(run)
         self.admission.release(place)
 
 
@@ -313,7 +312,7 @@ class Supervisor:
             bounds=self._bounds,
             log=self._log,
         )
-        self._watchdog = Watchdog(self._log, lambda: [running.run_id for running in self._runs])
+        self._watchdog = Watchdog(self._log, lambda: [run.run_id for run in self._runs])
         self._watchdog.start()
         self._tasks.start(timers.run)
         return self
@@ -427,8 +426,8 @@ class Supervisor:
         arguments.check_text(reason=reason, by=by)
         ending = list(self._runs)
         self._runs.cancel_all(reason, by)
-        for running in ending:
-            await running.actor.task_finished.wait()
+        for run in ending:
+            await run.wait_finished()
 
     def subscribe(
         self,
