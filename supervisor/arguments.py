@@ -167,7 +167,6 @@ class CheckedOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The checked options of a run."""
 
     policies: tuple[Policy, ...]
-    no_policy: bool
     hooks: NetHooks
     context: RunContext | None
     continuation: Continuation
@@ -179,11 +178,10 @@ def checked_options(function: str, options: RunOptions | StartOptions, takes: ty
     Raises UsageError for an unknown or invalid one, PolicyError for anything that is not a policy.
     """
     check_options(function, options, takes)
-    policies, context = options.get("policies"), options.get("context")
+    context = options.get("context")
     check_order("", context)
     return CheckedOptions(
-        policies=policies_given(policies, options.get("policy")),
-        no_policy=policies == (),
+        policies=policies_given(options.get("policies"), options.get("policy")),
         hooks=hooks_given(*(options.get(name) for name in NetHooks.__struct_fields__)),
         context=context,
         continuation=options.get("continuation", "auto"),

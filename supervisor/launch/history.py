@@ -126,7 +126,8 @@ async def as_sub_run(info: RunInfo, store: Store) -> RunInfo:
     policies = () if above is None else above.compiled.budgets.passed_on(above.compiled.policy, above.context)
     if above is None or not policies:
         return info
-    if store is not above.store and (await store.place()).store_id != (await above.store.place()).store_id:
+    its = above.services.store
+    if store is not its and (await store.place()).store_id != (await its.place()).store_id:
         raise UsageError(
             f"run `{above.run_id}`, which starts this one, has budgets in another store; give this one its store"
         )
@@ -147,8 +148,9 @@ def store_and_approver(store: Store | None, approver: Approver | None) -> tuple[
         return MemoryStore(), approver, approver is not None
     if above.thread != threading.get_ident():
         raise UsageError(f"run `{above.run_id}`, which starts this one, has budgets; give this one its store")
-    approver = above.approver if approver is None else approver
-    return above.store, approver, approver is not None or above.answerable
+    its = above.services
+    approver = its.approver if approver is None else approver
+    return its.store, approver, approver is not None or its.answerable
 
 
 def inherited(info: RunInfo) -> tuple[Policy, ...]:

@@ -149,14 +149,7 @@ def _own_options(shared: LaunchOptions) -> LaunchOptions:
 
 
 def _parent(info: RunInfo, plan: Plan, context: RunContext, services: Services) -> Parent:
-    return Parent(
-        run_id=info.run_id,
-        store=services.store,
-        approver=services.approver,
-        answerable=services.answerable,
-        compiled=plan.compiled,
-        context=context,
-    )
+    return Parent(run_id=info.run_id, services=services, compiled=plan.compiled, context=context)
 
 
 async def _closed_gate(call: object) -> GateAnswer:

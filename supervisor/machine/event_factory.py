@@ -15,6 +15,7 @@ from proctor.policies.policy import Approval, ApprovalScope
 from proctor.policies.rules.per_key import KEY_SHOWN
 
 from ..ports.stored_types import ApprovalAnswer, ApprovalRequest
+from ..store.invariants import SHOWN_AS_RECORDED
 
 
 def request_for(
@@ -54,17 +55,9 @@ def request_for(
 
 
 def requested(request: ApprovalRequest) -> ev.ToolApprovalRequested:
-    return ev.ToolApprovalRequested(
-        **_about(request),
-        held=request.held,
-        ran=request.ran,
-        expires_at=request.expires_at,
-        reason=request.reason,
-        violations=tuple(msgspec.to_builtins(violation) for violation in request.violations),
-        approvers=request.approvers,
-        started_by=request.started_by,
-        scope=request.scope,
-    )
+    same = {name: getattr(request, name) for name in SHOWN_AS_RECORDED}
+    violations = tuple(msgspec.to_builtins(violation) for violation in request.violations)
+    return ev.ToolApprovalRequested(**_about(request) | same, violations=violations)
 
 
 def granted(request: ApprovalRequest, *, by: str, reason: str | None) -> ev.ToolApprovalGranted:

@@ -22,12 +22,11 @@ from proctor.policies.values.foreign_code import as_error, error_text, isolated,
 from ..arguments import check_methods, check_seconds, isolated_member
 from ..errors import ProviderError, UnknownSessionError, UsageError
 from ..machine.ending import described
-from ..ports.adapter import Adapter, Approver, CancelStep, EndOrphans, Launch, LaunchOptions, Provider
-from ..ports.store import Store
+from ..ports.adapter import Adapter, CancelStep, EndOrphans, Launch, LaunchOptions, Provider
 from .tasks import DetachedTask, OneShotEvent
 
 if TYPE_CHECKING:
-    from .services import Clock
+    from .services import Clock, Services
 
 T = TypeVar("T")
 
@@ -80,14 +79,12 @@ async def _run_step(
 
 
 class Parent(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run passes on to its child runs: the store of its budgets, who approves there, its compiled policy, its
-    context and the thread of its event loop.
+    """What a run passes on to its child runs: its services, with the store of its budgets and who approves there, its
+    compiled policy, its context and the thread of its event loop.
     """
 
     run_id: str
-    store: Store
-    approver: Approver | None
-    answerable: bool
+    services: Services
     compiled: Any
     context: RunContext
     thread: int = msgspec.field(default_factory=threading.get_ident)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ..ports.store import CommandQueue, RunRegistry, Store
 
 
-_SAME = {*ApprovalRequest.__struct_fields__} & {*ev.ToolApprovalRequested.__struct_fields__} - {
+SHOWN_AS_RECORDED = {*ApprovalRequest.__struct_fields__} & {*ev.ToolApprovalRequested.__struct_fields__} - {
     "input_digest",
     "violations",
 }
@@ -95,7 +95,7 @@ def same_input(request: ApprovalRequest, digest: str | None) -> bool:
 def shown(event: ev.ToolApprovalRequested, call: ToolCall | None = None) -> ApprovalRequest:
     """The request as an approver sees it; `call` replaces the event's own, if more of it is known."""
     return ApprovalRequest(
-        **{name: getattr(event, name) for name in _SAME},
+        **{name: getattr(event, name) for name in SHOWN_AS_RECORDED},
         call=call or ToolCall(id=event.tool_call_id, name=event.tool_name, input=event.tool_input),
         input_digest=event.input_digest or input_digest(event.tool_input),
         violations=violations_of(event),
