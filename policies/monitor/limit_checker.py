@@ -241,13 +241,8 @@ class LimitChecker:
         entry = self.entries[number]
         unit, of = entry.kind.unit, "session" if entry.limit.scope == "session" else "run"
         if unpriced is not None:
-            models = ", ".join(unpriced.unpriced)
-            return Finding(
-                expected=f"a price for every model, so that {dollars(entry.limit.max)} can be enforced",
-                actual=f"there is no price for {models}",
-                details={"limit": entry.name, "max": entry.limit.max, "unpriced": list(unpriced.unpriced)},
-                suggestion="give its price under `prices`",
-            )
+            kept = f"{dollars(entry.limit.max)} can be enforced"
+            return _no_price(unpriced.unpriced, kept, limit=entry.name, max=entry.limit.max)
         most, reached = amount_in(unit, entry.limit.max), amount_in(unit, used)
         return Finding(
             expected=f"at most {most} in one {of}",
@@ -255,6 +250,15 @@ class LimitChecker:
             details={"limit": entry.name, "used": used, "max": entry.limit.max, "scope": entry.limit.scope},
             suggestion=f"raise `{entry.name}`, or split the work",
         )
+
+
+def _no_price(models: Sequence[str], kept: str, **details: Any) -> Finding:
+    return Finding(
+        expected=f"a price for every model, so that {kept}",
+        actual=f"there is no price for {', '.join(models)}",
+        details={**details, "unpriced": list(models)},
+        suggestion="give its price under `prices`",
+    )
 
 
 def _used_of(entry: LimitEntry) -> _Used:
@@ -362,15 +366,7 @@ class BudgetChecker:
         """The money budgets that reject these models, as they have no price."""
         for entry in self.entries if self.rejects_unpriced else ():
             if entry.budget.kind.is_money:
-                yield (
-                    entry,
-                    Finding(
-                        expected="a price for every model, so that the budget can be kept",
-                        actual=f"there is no price for {', '.join(models)}",
-                        details={"budget": entry.id, "unpriced": list(models)},
-                        suggestion="give its price under `prices`",
-                    ),
-                )
+                yield entry, _no_price(models, "the budget can be kept", budget=entry.id)
 
 
 def account_id(budget: str, key: str) -> str:

@@ -117,6 +117,7 @@ class CountMachine(Machine, evaluates=Count):
         self.min = rule.exact if rule.exact is not None else rule.min
         self.of = rule.of
         self.within = rule.within_turns
+        self.watches_turns = self.within is not None
         self.outcomes = 1 if rule.of == "completed" else 0
         self.attempts = 1 if rule.of == "attempted" else 0
         self._counts_all = self.within is None and not self.attempts
@@ -206,10 +207,6 @@ class CountMachine(Machine, evaluates=Count):
         ago = {turn - each: min(n, most) for each, n in state.turns.items() if n}
         window = tuple(sorted((turns, n) for turns, n in ago.items() if turns < self.within))
         return window if self.min is None else (totals, window)
-
-    @property
-    def watches_turns(self) -> bool:
-        return self.within is not None
 
     def finding_at_end(self, state: CountState) -> Finding | None:
         """Violated if there were too few calls or, with `exact`, another number."""

@@ -211,8 +211,8 @@ class Machine:
     `always_exercised`: it is about the session as a whole. `order_dependent`: it depends on the order of calls.
     `evaluates_order`: it evaluates a call's position, which its violations name. `compares_inputs`: it compares whole
     inputs with one another. `phrases` are the patterns it looks up in user messages; `from_user`: it looks values up
-    in them; `reads_messages`: it reads all messages. `hears_unfinished`: it observes also the success of a call whose
-    work goes on; for the others, that is no success.
+    in them; `reads_messages`: it reads all messages. `watches_turns`: a new turn makes a difference.
+    `hears_unfinished`: it observes also the success of a call whose work goes on; for the others, that is no success.
     """
 
     kind: str
@@ -229,6 +229,7 @@ class Machine:
     compares_inputs: bool = False
     from_user: bool = False
     reads_messages: bool = False
+    watches_turns: bool = False
     hears_unfinished: bool = False
     outcomes: int = 0
     attempts: int = 0
@@ -262,11 +263,6 @@ class Machine:
         """The function for the start of such a call: `started`, or a shortcut; None if nothing changes."""
         none = type(self).started is Machine.started or (self.starts >= 0 and not mask & self.starts)
         return None if none else self.started
-
-    @property
-    def watches_turns(self) -> bool:
-        """Whether a new turn makes a difference to it."""
-        return False
 
     @property
     def refuses_none(self) -> bool:

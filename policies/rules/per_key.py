@@ -20,7 +20,7 @@ _SHARED = [""]
 
 _AS_ITS_INSTANCES = (
     *("kind", "slots", "phrases", "from_user", "restricts", "restricts_all", "always_exercised"),
-    *("order_dependent", "evaluates_order", "compares_inputs", "outcomes", "attempts"),
+    *("order_dependent", "evaluates_order", "compares_inputs", "watches_turns", "outcomes", "attempts"),
 )
 
 
@@ -195,10 +195,6 @@ class Keyed(Machine):
             for key, row in state.rows.items()
         }
         return frozenset(rows), inner.equivalence_key(inner.initial_state(), 0, turn, in_flight)
-
-    @property
-    def watches_turns(self) -> bool:
-        return self.inner.watches_turns
 
     def describe(self, state: KeyedState) -> str:
         shown = [f"{key or 'no value'}: {self.inner.describe(row)}" for key, row in list(state.rows.items())[:5]]

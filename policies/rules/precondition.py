@@ -95,6 +95,9 @@ class PreconditionMachine(Machine, evaluates=Precondition):
         self.requires = rule.requires
         self.slots = slots_of(scope, (rule.tool, False))
         self._priors: dict[int, PriorTest] = {}
+        flat = (inner for requirement in rule.requires for inner in requirement.flat())
+        self._turns = [inner.turns_gte for inner in flat if inner.turns_gte is not UNSET]
+        self.watches_turns = bool(self._turns)
         self.phrases = tuple(self._prepare(rule.requires, scope))
         self.outcomes = self._asks_for("completed")
         self.starts = self._asks_for("started")
@@ -190,16 +193,6 @@ class PreconditionMachine(Machine, evaluates=Precondition):
             if evidence.lost:
                 found.add((test.number, "", None))
         return frozenset(found), min(turn, max(self._turns, default=-1) + 1)
-
-    @property
-    def watches_turns(self) -> bool:
-        """With a number of turns among its requirements."""
-        return bool(self._turns)
-
-    @property
-    def _turns(self) -> list[int]:
-        flat = (inner for requirement in self.requires for inner in requirement.flat())
-        return [inner.turns_gte for inner in flat if inner.turns_gte is not UNSET]
 
     def refuses_all(self, state: PreconditionState, sure: int, maybe: int, now: int, ahead: EvaluatedCall) -> bool:
         return bool(sure & TOOL) and not all(self._holds(r, state, ahead, PriorTest.meetable) for r in self.requires)

@@ -94,9 +94,6 @@ class LoopMachine(Machine, evaluates=Loop):
         """The calls in the window, by distance."""
         return tuple((now - ordinal, mark) for ordinal, mark in state.recent if ordinal > now + 1 - self.window)
 
-    def refuses_all(self, state: LoopState, sure: int, maybe: int, now: int, ahead: EvaluatedCall) -> bool:
-        return bool(sure) and self.threshold == 1
-
 
 class MaxParallel(Rule, tag="max_parallel", frozen=True):
     """At most `max` calls in one turn.
@@ -130,6 +127,7 @@ class MaxParallelMachine(Machine, evaluates=MaxParallel):
 
     state_type = ParallelState
     restricts = 1
+    watches_turns = True
 
     def __init__(self, rule: MaxParallel, scope: NameScope) -> None:
         self.slots = slots_of(scope, (rule.tool, False))
@@ -163,10 +161,6 @@ class MaxParallelMachine(Machine, evaluates=MaxParallel):
 
     def equivalence_key(self, state: ParallelState, now: int, turn: int = 1, in_flight: int = 0) -> Hashable:
         return min(state.turns.get(turn, 0), self.max + 1)
-
-    @property
-    def watches_turns(self) -> bool:
-        return True
 
 
 class CircuitBreaker(Rule, tag="circuit_breaker", frozen=True):
