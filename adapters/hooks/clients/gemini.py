@@ -73,8 +73,19 @@ def _error(result: Mapping[str, Any]) -> Any:
 
 
 def output(answer: messages.HookAnswer, given: messages.HookInput) -> dict[str, Any]:
-    """The hook's output; `allow` is not said, as the client asks its person all the same."""
+    """The hook's output; `allow` is not said, as the client asks its person all the same.
+
+    Which file it edits, the client has looked for before the calls in front of this one ran; where it gets the input
+    back, it looks again.
+    """
     fields: dict[str, Any] = {}
+    path = given.tool_input.get("file_path")
+    plain = path[0] if isinstance(path, list) else path
+    if given.kind == "call" and given.tool_name == "replace" and isinstance(plain, str) and not isabs(plain):
+        fields["hookSpecificOutput"] = {
+            "hookEventName": "BeforeTool",
+            "tool_input": {**given.tool_input, "file_path": plain},
+        }
     if answer.notes:
         fields["systemMessage"] = "\n".join(answer.notes)
     if answer.stop:

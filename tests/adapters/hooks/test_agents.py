@@ -689,7 +689,9 @@ def test_the_env_file_of_a_folder_changes_nothing_for_hooks(agent: Any) -> None:
 
 @pytest.mark.parametrize("agent", ["gemini"], indirect=True)
 def test_a_path_is_evaluated_as_gemini_takes_it(agent: Any) -> None:
-    """It decodes `%2f`, leaves out an `@`, and looks for a file elsewhere that is not where the path says."""
+    """It decodes `%2f`, leaves out an `@`, and looks for a file elsewhere that is not where the path says: also where
+    an earlier call of the same response makes it there.
+    """
     denied = "{tool: [write, edit], where: [{path: $.path, within: kept}]}"
     agent.policy.write_text(f"{{name: p, on_violation: deny, tool_rules: [{{deny: [{denied}]}}]}}")
     agent.install()
@@ -702,7 +704,9 @@ def test_a_path_is_evaluated_as_gemini_takes_it(agent: Any) -> None:
         [("write_file", {"file_path": "@kept/b", "content": "x"})],
         [("replace", {"file_path": "c.txt", **change})],
         [("write_file", {"file_path": "free", "content": "x"})],
+        [agent.shell("echo old > c.txt"), ("replace", {"file_path": "c.txt", **change})],
     )
 
+    assert (agent.cwd / "c.txt").read_text() == "new\n"
     assert [(file.name, file.read_text()) for file in kept.iterdir()] == [("c.txt", "old")]
     assert (agent.cwd / "free").exists()
