@@ -1,7 +1,6 @@
 """Workers as processes of their own, runs for them, and what they are waited for."""
 
 import os
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -11,12 +10,12 @@ import anyio
 
 from proctor.adapters.fleet import Fleet, FleetHandle, RunSpec
 from proctor.policies import parse_policies
-from proctor.policies.events import TERMINAL, RunStarted, ToolCallStarted
-from proctor.supervisor import ApprovalError, RunInfo, Store, StoredApproval, all_runs
+from proctor.supervisor import ApprovalError, RunInfo, Store, StoredApproval
 from proctor.supervisor.ports.stored_types import NOT_OVER
 from proctor.supervisor.testing.fakes import PATIENCE_S
 from tests.forked_programs import Forked
 from tests.stored_rows import once
+from tests.whole_records import whole_record, wrong
 
 ECHO = {"steps": [{"call": "bash", "input": {"command": "echo hi"}}, {"output": "done"}]}
 ASKING = {
@@ -73,16 +72,5 @@ async def approved(store: Store, fleet: Fleet, handle: FleetHandle) -> None:
 
 
 async def check_record(store: Store) -> None:
-    """Raises AssertionError where a seq is left out, a run without its one end, or a call permitted twice."""
-    runs = [run async for run in all_runs(store)]
-    sessions = {run.session_id for run in runs}
-    for session_id in sessions:
-        events = [event async for event in store.read(session_id)]
-        assert [event.seq for event in events] == list(range(1, len(events) + 1))
-        ended = Counter(event.run_id for event in events if isinstance(event, TERMINAL))
-        started = Counter(event.run_id for event in events if isinstance(event, RunStarted))
-        calls = Counter((event.run_id, event.tool_call_id) for event in events if isinstance(event, ToolCallStarted))
-        assert ended == dict.fromkeys((run.run_id for run in runs if run.session_id == session_id), 1)
-        assert set(started.values()) <= {1}
-        assert set(calls.values()) <= {1}
-    assert {run.status for run in runs} <= {"completed", "failed", "cancelled"}
+    """Raises AssertionError where anything is wrong with the record."""
+    assert list(wrong(*await whole_record(store))) == []

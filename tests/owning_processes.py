@@ -5,7 +5,6 @@ import random
 import signal
 import subprocess
 import threading
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -15,12 +14,13 @@ from typing import Self
 import anyio
 
 from proctor.adapters.stores import open_store
-from proctor.policies.events import TERMINAL, Event, ToolCallStarted
-from proctor.supervisor import Store, StoreError, all_runs, create_run
+from proctor.policies.events import Event
+from proctor.supervisor import Store, StoreError, create_run
 from proctor.supervisor.control.ownership import reap
 from proctor.supervisor.testing.fakes import PATIENCE_S
 from tests.forked_programs import Forked
 from tests.stored_rows import stored_events
+from tests.whole_records import whole_record, wrong
 
 PROGRAM = Path(__file__).parent / "adapters" / "stores" / "owning_process.py"
 SESSIONS = 6
@@ -140,28 +140,11 @@ class Workers:
 
 
 async def check_record(name: str, lines: list[str]) -> None:
-    """Raises AssertionError where an acknowledged event is lost, a seq left out, a run without its one end, or a call
-    ran twice or unrecorded.
-    """
+    """Raises AssertionError where anything is wrong with the record of workers that have written these lines."""
     async with open_store(name) as store:
         lost = await reap(store)
         again = await reap(store)
-        sessions = [await stored_events(store, f"s{n}") for n in range(SESSIONS)]
-        runs = [run async for run in all_runs(store)]
-    events = [event for session in sessions for event in session]
-    places = {f"ack {event.session_id} {event.seq} {event.run_id}" for event in events}
-    started = {(event.run_id, event.tool_call_id) for event in events if isinstance(event, ToolCallStarted)}
-    ran = Counter(tuple(line.split()[1:]) for line in lines if line.startswith("ran "))
-    ended = Counter(event.run_id for event in events if isinstance(event, TERMINAL))
-    begun = {run.run_id for run in runs if run.status != "created"}
-
-    assert {line for line in lines if line.startswith("ack ")} <= places
-    assert [[event.seq for event in session] for session in sessions] == [
-        list(range(1, len(session) + 1)) for session in sessions
-    ]
-    twice = {run_id for (run_id, _), times in ran.items() if times > 1}
-    assert [(event.run_id, event.seq, event.type) for event in events if event.run_id in twice] == []
-    assert set(ran) <= started
-    assert ended == dict.fromkeys(begun, 1)
+        runs, sessions = await whole_record(store)
+    assert list(wrong(runs, sessions, lines, unstarted=True)) == []
     assert {run.status for run in runs} <= {"completed", "failed", "created"}
     assert (again, {run.status for run in lost} <= {"lost"}) == ([], True)

@@ -1,7 +1,6 @@
 """Callers that go away at any moment: a share is many runs, each cancelled from outside after some checkpoints."""
 
 import random
-from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final
@@ -9,9 +8,10 @@ from typing import Any, Final
 import anyio
 
 from proctor.policies import parse_policies
-from proctor.policies.events import TERMINAL, Event, MessageReceived, ToolCallStarted
-from proctor.supervisor import MemoryStore, PolicyViolationError, RunInfo, Supervisor, run_once
+from proctor.policies.events import MessageReceived
+from proctor.supervisor import MemoryStore, PolicyViolationError, Supervisor, run_once
 from proctor.supervisor.testing import Ask, FakeAdapter, FakeApprover
+from tests.whole_records import whole_record, wrong
 
 from .ledger import Share
 
@@ -28,8 +28,8 @@ def cancels(seed: int, number: int) -> Share:
     cut = 0
     for n in range(RUNS):
         drawn = random.Random(chance.random())
-        wrong, was_cut = anyio.run(_cancelled, drawn, backend=("asyncio", "trio")[n % 2])
-        found += [f"share {number}, run {n}: {each}" for each in wrong]
+        unlike, was_cut = anyio.run(_cancelled, drawn, backend=("asyncio", "trio")[n % 2])
+        found += [f"share {number}, run {n}: {each}" for each in unlike]
         cut += was_cut
     return Share({"runs cancelled from outside": RUNS, "before their end": cut}, found)
 
@@ -46,10 +46,11 @@ async def _cancelled(chance: random.Random) -> tuple[list[str], bool]:
             with suppress(PolicyViolationError):
                 await use()
             tasks.cancel_scope.cancel()
-    wrong = [each for run in await store.runs() for each in _wrong(run, [e async for e in store.read("s")], adapter)]
+    runs, sessions = await whole_record(store)
+    found = list(wrong(runs, sessions, [f"ran {run.run_id} {call.id}" for run in runs for call in adapter.ran]))
     if adapter.closed != len(adapter.launches):
-        wrong.append("a client was not released")
-    return wrong, caller.cancelled_caught
+        found.append("a client was not released")
+    return found, caller.cancelled_caught
 
 
 def _step(chance: random.Random, n: int) -> Any:
@@ -71,16 +72,3 @@ async def _cancel_after(checkpoints: int, scope: anyio.CancelScope) -> None:
     for _ in range(checkpoints):
         await anyio.lowlevel.checkpoint()
     scope.cancel()
-
-
-def _wrong(run: RunInfo, events: list[Event], adapter: FakeAdapter) -> Iterator[str]:
-    ends = [event for event in events if isinstance(event, TERMINAL)]
-    started = {event.tool_call_id for event in events if isinstance(event, ToolCallStarted)}
-    if [event.seq for event in events] != list(range(1, len(events) + 1)):
-        yield "its record has a gap"
-    if len(ends) != 1 or events[-1] is not ends[0]:
-        yield f"it has {len(ends)} ends in {len(events)} events"
-    if run.status not in ("completed", "cancelled", "failed"):
-        yield f"it is {run.status}"
-    if unrecorded := {call.id for call in adapter.ran} - started:
-        yield f"calls ran unrecorded: {sorted(unrecorded)}"

@@ -12,7 +12,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -23,8 +23,8 @@ import anyio
 from proctor.adapters.fleet import Fleet
 from proctor.adapters.stores import open_store
 from proctor.adapters.stores.audit.audit import audited
-from proctor.policies.events import TERMINAL, Event, MessageReceived, TokenUsageUpdated, ToolCallStarted
-from proctor.supervisor import ApprovalError, KillSwitch, ProctorError, Store, all_runs, create_run
+from proctor.policies.events import Event, MessageReceived, TokenUsageUpdated, ToolCallStarted
+from proctor.supervisor import ApprovalError, KillSwitch, ProctorError, Store, create_run
 from proctor.supervisor.control import approval_inbox
 from proctor.supervisor.control.ownership import reap
 from proctor.supervisor.ports.stored_types import NOT_OVER, ApprovalAnswer, RunFilter, RunInfo
@@ -34,6 +34,7 @@ from tests.forked_programs import Forked
 from tests.owning_processes import Process
 from tests.postgres_server import OwnServer
 from tests.stopping import stop_between_writes
+from tests.whole_records import place_of, whole_record_at, wrong
 
 from .ledger import Share
 from .workers import MOST_CALLS, MOST_USD, SLOW_S, name_of, tenant_of
@@ -279,8 +280,8 @@ def _share(where: File | Server, seed: int, number: int) -> Share:
     chaos = Chaos(where, random.Random(f"{seed}/{number}"))
     try:
         anyio.run(chaos.run)
-        runs, events = anyio.run(_recorded, where.place)
-        found = [f"share {number}: {each}" for each in wrong(runs, events, chaos.lines, chaos.followed)]
+        record = anyio.run(whole_record_at, where.place)
+        found = [f"share {number}: {each}" for each in _wrong(*record, chaos.lines, chaos.followed)]
         found += [f"share {number}: the audit finds {each}" for each in audited(where.place).findings]
     finally:
         where.close()
@@ -290,74 +291,30 @@ def _share(where: File | Server, seed: int, number: int) -> Share:
     return Share({**chaos.counts, "acknowledged events": seen["ack"], "calls that ran": seen["ran"]}, found)
 
 
-async def _recorded(place: str) -> tuple[list[RunInfo], dict[str, list[Event]]]:
-    async with open_store(place) as store:
-        runs = [run async for run in all_runs(store)]
-        sessions = sorted({run.session_id for run in runs})
-        return runs, {session_id: [event async for event in store.read(session_id)] for session_id in sessions}
-
-
-def wrong(
+def _wrong(
     runs: Iterable[RunInfo], sessions: dict[str, list[Event]], lines: Iterable[str], followed: Iterable[Event]
 ) -> Iterator[str]:
     """What must not be in the record of some runs, given what their workers said and what a follower saw."""
-    by_run: dict[str, list[Event]] = defaultdict(list)
-    for session_id, events in sessions.items():
-        if [event.seq for event in events] != list(range(1, len(events) + 1)):
-            yield f"session {session_id} has a gap"
-        for event in events:
-            by_run[event.run_id].append(event)
-    for run in runs:
-        ends = [event.type for event in by_run[run.run_id] if isinstance(event, TERMINAL)]
-        if run.status == "created" and not by_run[run.run_id]:
-            continue
-        if run.status in NOT_OVER or len(ends) != 1 or not isinstance(by_run[run.run_id][-1], TERMINAL):
-            last = by_run[run.run_id][-1].type if by_run[run.run_id] else "nothing"
-            yield f"run {run.run_id} is {run.status}, has the ends {ends}, and its last event is {last}"
-    for run_id, events in by_run.items():
-        calls = [event.tool_call_id for event in events if isinstance(event, ToolCallStarted)]
-        texts = [event.content for event in events if isinstance(event, MessageReceived)]
-        used = [event.input_tokens for event in events if isinstance(event, TokenUsageUpdated)]
-        for what, each in (("calls", calls), ("messages", texts), ("usage", used)):
-            if twice := [one for one, times in Counter(each).items() if times > 1]:
-                yield f"run {run_id} has {what} twice: {twice}"
-    yield from _lost(by_run, lines, followed)
-    yield from _overdrawn(by_run)
-
-
-def _lost(by_run: dict[str, list[Event]], lines: Iterable[str], followed: Iterable[Event]) -> Iterator[str]:
-    kept = {_line(event) for events in by_run.values() for event in events}
-    calls = [event for events in by_run.values() for event in events if isinstance(event, ToolCallStarted)]
-    started = {(event.run_id, event.tool_call_id) for event in calls}
-    words = [line.split(" ", 1) for line in lines]
-    acknowledged = {rest for word, *more in words for rest in more if word == "ack"}
-    ran = Counter(tuple(more[0].split()) for word, *more in words if word == "ran")
-    seen = [_line(event) for event in followed]
-    if lost := acknowledged - kept:
-        yield f"acknowledged events are lost: {sorted(lost)[:5]}"
-    if lost := set(seen) - kept:
+    yield from wrong(runs, sessions, lines, unstarted=True)
+    events = [event for session in sessions.values() for event in session]
+    texts = Counter((event.run_id, event.content) for event in events if isinstance(event, MessageReceived))
+    used = Counter((event.run_id, event.input_tokens) for event in events if isinstance(event, TokenUsageUpdated))
+    seen = Counter(place_of(event) for event in followed)
+    for what, counted in (("messages are", texts), ("usage is", used), ("what a follower saw is", seen)):
+        if twice := [each for each, times in counted.items() if times > 1]:
+            yield f"{what} there twice: {twice[:5]}"
+    if lost := set(seen) - {place_of(event) for event in events}:
         yield f"a follower saw what is not there: {sorted(lost)[:5]}"
-    if twice := [each for each, times in Counter(seen).items() if times > 1]:
-        yield f"a follower saw twice: {twice[:5]}"
-    if again := [each for each, times in ran.items() if times > 1]:
-        yield f"calls ran twice: {again[:5]}"
-    if unrecorded := set(ran) - started:
-        yield f"calls ran unrecorded: {sorted(unrecorded)[:5]}"
+    yield from _overdrawn(events)
 
 
-def _line(event: Event) -> str:
-    """An event as workers acknowledge it."""
-    return f"{event.session_id} {event.seq} {event.run_id} {event.type}"
-
-
-def _overdrawn(by_run: dict[str, list[Event]]) -> Iterator[str]:
+def _overdrawn(events: Iterable[Event]) -> Iterator[str]:
     calls: Counter[str] = Counter()
     money: Counter[str] = Counter()
-    for run_id, events in by_run.items():
-        for event in events:
-            calls[tenant_of(run_id)] += isinstance(event, ToolCallStarted)
-            if isinstance(event, TokenUsageUpdated):
-                money[tenant_of(run_id)] += round((event.cost_usd or 0) * 1000)
+    for event in events:
+        calls[tenant_of(event.run_id)] += isinstance(event, ToolCallStarted)
+        if isinstance(event, TokenUsageUpdated):
+            money[tenant_of(event.run_id)] += round((event.cost_usd or 0) * 1000)
     yield from (f"{tenant} has {n} of {MOST_CALLS} calls" for tenant, n in calls.items() if n > MOST_CALLS)
     most = round(MOST_USD * 1000)
     yield from (f"{tenant} spent {n / 1000} of {MOST_USD} USD" for tenant, n in money.items() if n > most)

@@ -40,11 +40,12 @@ from proctor.adapters.stores.tables.schema import TABLES
 from proctor.adapters.web.server import serve
 from proctor.policies import RunContext, parse_policies
 from proctor.policies.events import TERMINAL, MessageReceived, TokenUsageUpdated
-from proctor.supervisor import ApprovalError, KillSwitch, ProctorError, Store, Supervisor, UsageError, all_runs, prune
+from proctor.supervisor import ApprovalError, KillSwitch, ProctorError, Store, Supervisor, UsageError, prune
 from proctor.supervisor.control import approval_inbox
 from proctor.supervisor.ports.stored_types import ApprovalAnswer
 from proctor.supervisor.testing import Ask, FakeAdapter, Pause
 from tests.postgres_server import OwnServer
+from tests.whole_records import whole_record_at, wrong
 
 from .ledger import Share
 
@@ -89,7 +90,7 @@ def _share(place: str, seed: int, number: int) -> Share:
 
 def _with(crowd: Crowd, place: str, number: int) -> Share:
     anyio.run(crowd.run, place, backend=("asyncio", "trio")[number % 2])
-    found = [*crowd.found, *anyio.run(_unlike_one_end, place), *map(str, audited(place).findings)]
+    found = [*crowd.found, *wrong(*anyio.run(whole_record_at, place)), *map(str, audited(place).findings)]
     found += anyio.run(_rows_left, place)
     return Share(dict(crowd.counts), [f"share {number}: {each}" for each in found])
 
@@ -275,18 +276,6 @@ def _held() -> dict[str, int]:
         "threads": sum(not thread.name.startswith(KEPT_THREADS) for thread in threading.enumerate()),
         "children": len(process.children()),
     }
-
-
-async def _unlike_one_end(place: str) -> list[str]:
-    async with open_store(place) as store:
-        return [wrong async for run in all_runs(store) async for wrong in _of_run(store, run)]
-
-
-async def _of_run(store: Store, run: Any) -> Any:
-    events = [event async for event in store.read(run.session_id)]
-    ends = [event.type for event in events if isinstance(event, TERMINAL)]
-    if run.status not in ("completed", "cancelled", "failed") or len(ends) != 1 or events[-1].type != ends[0]:
-        yield f"run {run.run_id} is {run.status}, has the ends {ends}, and its last event is {events[-1].type}"
 
 
 RUNS_ROWS: Final = ("runs", "approvals", "budget_shares")

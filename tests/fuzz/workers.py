@@ -20,6 +20,7 @@ from proctor.policies.events import Event, MessageReceived, TokenUsageUpdated
 from proctor.supervisor import ProctorError, RunFilter, Supervisor
 from proctor.supervisor.control import ownership
 from proctor.supervisor.testing import Ask, FakeAdapter
+from tests.whole_records import place_of
 
 MOST_CALLS: Final = 12
 MOST_USD: Final = 0.5
@@ -87,7 +88,7 @@ def agent(run_id: str) -> FakeAdapter:
 
 def acknowledge(event: Event) -> None:
     """What is published is stored."""
-    os.write(1, f"ack {event.session_id} {event.seq} {event.run_id} {event.type}\n".encode())
+    os.write(1, f"ack {place_of(event)}\n".encode())
 
 
 async def work(place: str, lease_s: float, slow: Path) -> None:

@@ -6,8 +6,8 @@
     owning_process.py STORE work            for each name read from standard input, forks a process that executes the
                                             created runs of the store, in competition with the others, until killed
 
-Lines written: `pid N`, `ack SESSION SEQ RUN` for each stored event, `ran RUN CALL` for each call that really ran,
-`ended STATUS` or `refused KIND MESSAGE`, and `dead` after a fork has ended.
+Lines written: `pid N`, `ack SESSION SEQ RUN TYPE` for each stored event, `ran RUN CALL` for each call that really
+ran, `ended STATUS` or `refused KIND MESSAGE`, and `dead` after a fork has ended.
 """
 
 import os
@@ -27,6 +27,7 @@ from proctor.policies.policy import Policy
 from proctor.supervisor import ProctorError, RunFilter, Store, Supervisor, execute_run
 from proctor.supervisor.control import ownership
 from proctor.supervisor.testing import Ask, FakeAdapter
+from tests.whole_records import place_of
 
 OPEN = Policy(name="open")
 
@@ -40,7 +41,7 @@ def say(line: str) -> None:
 
 
 def acknowledge(event: Event) -> None:
-    say(f"ack {event.session_id} {event.seq} {event.run_id}")
+    say(f"ack {place_of(event)}")
 
 
 async def line_read() -> None:
