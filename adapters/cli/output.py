@@ -8,7 +8,7 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeVar
@@ -95,6 +95,15 @@ def echo_json(value: Any) -> None:
     """Print one value as a line of JSON, at once."""
     sys.stdout.write(encoded(value) + "\n")
     sys.stdout.flush()
+
+
+def echo_rows(rows: Iterable[tuple[Any, str]], *, as_json: bool, none: str = "") -> None:
+    """Print each row as a line of JSON, or in words; `none` is what people are told where there is no row."""
+    for data, words in rows:
+        echo_json(data) if as_json else echo(words)
+        none = ""
+    if none and not as_json:
+        note(none)
 
 
 def note(text: str) -> None:

@@ -21,7 +21,7 @@ from ..options import (
     run_async,
     store_option,
 )
-from ..output import approval_details, console, echo, echo_json, note, output_parameter, written_to
+from ..output import approval_details, console, echo, echo_json, echo_rows, note, output_parameter, written_to
 from ..persons import acting, check_person
 
 if TYPE_CHECKING:
@@ -104,11 +104,8 @@ def _answer(
         if stored.state != "requested":
             note(f"`{stored.approval_id}` stays {stored.state}, as {stored.answered_by} answered")
         raise
-    if as_json:
-        echo_json(answered)
-    else:
-        late = "" if answered.taken_up else "; the run has not received it yet"
-        echo(f"{answered.answer} by {answered.by}{late}")
+    late = "" if answered.taken_up else "; the run has not received it yet"
+    echo_rows([(answered, f"{answered.answer} by {answered.by}{late}")], as_json=as_json)
 
 
 @click.command()

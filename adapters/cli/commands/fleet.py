@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import click
-import msgspec
 
 from proctor.policies.values.amounts import counted
 
 from ..exits import FAILED, FINE
 from ..options import json_option, run_async, store_named, store_option, wait_option
-from ..output import echo, echo_json, note, output_option
+from ..output import echo_rows, output_option
 from ..persons import check_outside_runs
 
 if TYPE_CHECKING:
@@ -92,10 +91,8 @@ def status(name: str, address: str | None, as_json: bool) -> None:
         async with Fleet(MemoryStore(), name=name, address=address) as fleet:
             return await fleet.status()
 
-    workers = run_async(found)
-    _print_workers(workers, as_json=as_json)
-    if not workers and not as_json:
-        note(f"no workers of the fleet `{name}` on this cluster; `proctor fleet up` starts some")
+    none = f"no workers of the fleet `{name}` on this cluster; `proctor fleet up` starts some"
+    _print_workers(run_async(found), as_json=as_json, none=none)
 
 
 @fleet.command("drain", short_help="Let workers finish their runs, then remove them.")
@@ -124,12 +121,12 @@ def drain(node: str | None, wait_s: float, name: str, address: str | None, as_js
     return FINE if all(one.state == "drained" for one in left) else FAILED
 
 
-def _print_workers(workers: list[WorkerStatus], *, as_json: bool) -> None:
-    for one in workers:
-        if as_json:
-            echo_json(msgspec.to_builtins(one))
-        else:
-            place = f" on {one.host}, node {one.node}" if one.node else ""
-            most = counted(one.max_running, "run")
-            runs = f": {one.running} of {most}, {one.finished} over" if one.max_running else ""
-            echo(f"{one.name}: {one.state}{place}{runs}{f': {one.error}' if one.error else ''}")
+def _print_workers(workers: list[WorkerStatus], *, as_json: bool, none: str = "") -> None:
+    echo_rows(((one, _in_words(one)) for one in workers), as_json=as_json, none=none)
+
+
+def _in_words(one: WorkerStatus) -> str:
+    place = f" on {one.host}, node {one.node}" if one.node else ""
+    most = counted(one.max_running, "run")
+    runs = f": {one.running} of {most}, {one.finished} over" if one.max_running else ""
+    return f"{one.name}: {one.state}{place}{runs}{f': {one.error}' if one.error else ''}"

@@ -35,7 +35,7 @@ from ..options import (
     store_option_with,
     write_document,
 )
-from ..output import echo, echo_json, note, output_option, output_parameter, written_to
+from ..output import echo, echo_json, echo_rows, note, output_option, output_parameter, written_to
 
 if TYPE_CHECKING:
     from ...hooks.decisions import Unmatched
@@ -162,12 +162,8 @@ def install(scope: Scope, as_json: bool, **wanted: Any) -> None:
     If an allow list of the policies allows a call, agents that support it run the call without asking you.
     """
     path, changed, notes = put_hooks(WantedHooks(**wanted), scope)
-    if as_json:
-        echo_json({"path": str(path), "changed": changed, "notes": notes})
-    else:
-        echo(hooks_put(path, changed))
-        for each in notes:
-            echo(each)
+    done = {"path": str(path), "changed": changed, "notes": notes}
+    echo_rows([(done, "\n".join([hooks_put(path, changed), *notes]))], as_json=as_json)
 
 
 @hook.command("settings", short_help="Print the settings with the hooks.")
@@ -205,10 +201,8 @@ def uninstall(agent: str, scope: Scope, as_json: bool) -> None:
         from ...hooks.clients.codex_trust import distrust
 
         distrust(path)
-    if as_json:
-        echo_json({"path": str(path), "changed": changed})
-    else:
-        echo(f"removed the hooks from {path}" if changed else f"no hooks of proctor in {path}")
+    done = f"removed the hooks from {path}" if changed else f"no hooks of proctor in {path}"
+    echo_rows([({"path": str(path), "changed": changed}, done)], as_json=as_json)
 
 
 @hook.command("status", short_help="Show where hooks are installed, and whether they work.")

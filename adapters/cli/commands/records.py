@@ -33,7 +33,7 @@ from ..options import (
     store_option,
     write_document,
 )
-from ..output import echo, echo_json, note, output_option, output_parameter, replaced, written_to
+from ..output import echo, echo_json, echo_rows, note, output_option, output_parameter, replaced, written_to
 from ..persons import check_outside_runs
 
 if TYPE_CHECKING:
@@ -95,10 +95,8 @@ def verify(store: str | None, anchor: Path | None, key: Path | None, as_json: bo
     if kept is not None and key is not None:
         check_signature(kept, key)
     report = audited(existing_store(store), kept)
-    if as_json:
-        echo_json({"type": "audit", "signed": key is not None, **msgspec.to_builtins(report)})
-    else:
-        echo("\n".join(_lines(report)))
+    data = {"type": "audit", "signed": key is not None, **msgspec.to_builtins(report)}
+    echo_rows([(data, "\n".join(_lines(report)))], as_json=as_json)
     return FINE if report.intact and report.complete else VIOLATED
 
 
@@ -281,11 +279,9 @@ def import_(file: str, store: str | None, as_json: bool) -> None:
                     raise UsageError(f"{source.name}: {error}") from None
 
     report = run_async(imported)
-    if as_json:
-        echo_json(msgspec.structs.asdict(report))
-    else:
-        there = f"; there already: {counted(report.already_there, 'event')}" if report.already_there else ""
-        echo(f"stored {counted(report.runs, 'run')} and {counted(report.events, 'event')}{there}")
+    there = f"; there already: {counted(report.already_there, 'event')}" if report.already_there else ""
+    words = f"stored {counted(report.runs, 'run')} and {counted(report.events, 'event')}{there}"
+    echo_rows([(report, words)], as_json=as_json)
 
 
 def _transfer_lines(file: IO[bytes]) -> Iterator[bytes]:

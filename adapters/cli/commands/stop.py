@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from proctor.supervisor.errors import UsageError
-from proctor.supervisor.ports.stored_types import NOT_OVER, RunInfo
+from proctor.supervisor.ports.stored_types import NOT_OVER, Owner, RunInfo
 
 from ..exits import FAILED, FINE
 from ..options import (
@@ -23,7 +23,7 @@ from ..options import (
     store_option,
     wait_option,
 )
-from ..output import console, echo, echo_json, in_words, note, output_option
+from ..output import console, echo_json, echo_rows, in_words, note, output_option
 from ..persons import acting, check_person
 
 if TYPE_CHECKING:
@@ -124,13 +124,8 @@ def _lifted(
     if sum(bool(value) for value in scope.values()) != 1:
         raise click.UsageError("choose what to lift with one of `--session`, `--tenant`, `--label` and `--all`")
     lifted = operated(lambda service: service.lift(scope_of(**scope), by=by, reason=reason), store).lifted
-    for block in lifted:
-        if as_json:
-            echo_json({"lifted": block})
-        else:
-            echo(f"lifted: {in_words(block)}")
-    if not lifted and not as_json:
-        note("nothing to lift: there is no such freeze")
+    rows = (({"lifted": block}, f"lifted: {in_words(block)}") for block in lifted)
+    echo_rows(rows, as_json=as_json, none="nothing to lift: there is no such freeze")
     return FINE
 
 
@@ -147,13 +142,8 @@ async def _check_session(service: OperatorService, session: str) -> None:
 
 
 def _report(outcomes: Sequence[OutcomeView], *, blocked: bool, as_json: bool) -> None:
-    for outcome in outcomes:
-        if as_json:
-            echo_json(outcome)
-        else:
-            echo(f"{outcome.run_id}: {_how(outcome)}")
-    if not outcomes and not as_json:
-        note("nothing to cancel: none of these runs is active")
+    rows = ((outcome, f"{outcome.run_id}: {_how(outcome)}") for outcome in outcomes)
+    echo_rows(rows, as_json=as_json, none="nothing to cancel: none of these runs is active")
     if blocked:
         note("no such run starts until `proctor kill --lift`")
 
@@ -193,17 +183,15 @@ def reap(age: timedelta | None, store: str | None, as_json: bool) -> None:
         return lost, created
 
     lost, created = run_async(ended) if is_there_as_named(store) else ([], [])
-    for info in [*lost, *created]:
-        if as_json:
-            status = "failed" if info in lost else "cancelled"
-            owner = info.owner if info in lost else None
-            echo_json({"run_id": info.run_id, "session_id": info.session_id, "status": status, "owner": owner})
-        elif info in lost:
-            echo(f"{info.run_id}: ended; {whose(info.owner)}")
-        else:
-            echo(f"{info.run_id}: withdrawn; created {info.created_at:%Y-%m-%d %H:%M} UTC and never started")
-    if not lost and not created and not as_json:
-        note("nothing to end: there are no lost runs")
+    rows = [(_over(info, "failed", info.owner), f"{info.run_id}: ended; {whose(info.owner)}") for info in lost]
+    for info in created:
+        withdrawn = f"withdrawn; created {info.created_at:%Y-%m-%d %H:%M} UTC and never started"
+        rows.append((_over(info, "cancelled", None), f"{info.run_id}: {withdrawn}"))
+    echo_rows(rows, as_json=as_json, none="nothing to end: there are no lost runs")
+
+
+def _over(info: RunInfo, status: str, owner: Owner | None) -> dict[str, Any]:
+    return {"run_id": info.run_id, "session_id": info.session_id, "status": status, "owner": owner}
 
 
 @click.command()
