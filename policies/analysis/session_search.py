@@ -6,9 +6,8 @@ searched is a certificate, which `certificate.check` verifies.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from ..monitor.program import Program
 from ..policy import Policy
@@ -71,23 +70,12 @@ class SessionProduct(NamedTuple):
         return tuple(part.start for part in self.parts), NONE_RUNNING
 
 
-T = TypeVar("T")
-
-
-class PartCalled(NamedTuple):
-    """What one part answers to a call that was requested: where it stands then, and what it finds."""
-
-    at: int
-    level: int
-
-
 class SessionSteps:
     """The steps from each state of a product. Each part answers once what a call does to it."""
 
     def __init__(self, product: SessionProduct) -> None:
         self._product, self._parts = product, product.parts
         self._calls = [call for call in product.calls if product.phantoms or not call.phantom]
-        self._memos: dict[str, list[dict[tuple[int, int], Any]]] = {}
         self._watches_end = {c.number: any(p.watches_end(c) for p in self._parts) for c in product.calls}
         self._watches_denial = {c.number: any(p.watches_denial(c) for p in self._parts) for c in product.calls}
 
@@ -107,27 +95,13 @@ class SessionSteps:
         yield from self._ends(at, flying)
         yield from self._events(at, flying)
 
-    def _answers(
-        self, what: str, answer_of: Callable[[Component, int, InputClass], T], at: Iterable[int], call: InputClass
-    ) -> list[T]:
-        """What each part answers."""
-        memos = self._memos.setdefault(what, [{} for _ in self._parts])
-        number = call.number
-        found = []
-        for part, memo, n in zip(self._parts, memos, at, strict=True):
-            got = memo.get((n, number))
-            if got is None:
-                got = memo[n, number] = answer_of(part, n, call)
-            found.append(got)
-        return found
-
     def _called(
         self, before: tuple[int, ...], flying: tuple[int, ...], call: InputClass
     ) -> Iterator[tuple[SessionStep, State | None]]:
         product = self._product
-        found = self._answers("called", _called, before, call)
-        at = [each.at for each in found]
-        level = max([each.level for each in found[:-1]], default=NOTHING)
+        at = [part.requested(n, call) for part, n in zip(self._parts, before, strict=True)]
+        *found, broken = [part.level(n, call) for part, n in zip(self._parts, at, strict=True)]
+        level = max(found, default=NOTHING)
         if (level >= ASK or product.any_refused) and self._watches_denial[call.number]:
             after, left = self._refused(at, call, flying)
             yield SessionStep("call", call, level, REFUSED), (after, left)
@@ -135,38 +109,39 @@ class SessionSteps:
                 yield SessionStep("call", call, level, REFUSED), (after, NONE_RUNNING)
         if level >= DENY:
             return
-        if product.standard.breaks(found[-1].level, level, of_call=True):
+        if product.standard.breaks(broken, level, of_call=True):
             yield SessionStep("call", call, level, RUNNING), None
             return
-        ran = self._answers("ran", partial(_started, slot=IN_FLIGHT), at, call)
+        ran = self._started(at, call, IN_FLIGHT)
         if not self._watches_end[call.number]:
-            yield SessionStep("call", call, level, 0), (tuple(ran), flying)
+            yield SessionStep("call", call, level, 0), (ran, flying)
             return
-        endings = self._answers("endings", partial(_endings, slot=IN_FLIGHT), ran, call)
-        for outcome, ended in self._ended(endings, flying):
+        for outcome, ended in self._ended(ran, call, IN_FLIGHT, flying):
             yield SessionStep("call", call, level, outcome), ended
         if -1 in flying:
             free = flying.index(-1)
-            running = tuple(self._answers(f"runs in {free}", partial(_started, slot=free), at, call))
             now = (*flying[:free], product.alike[call.number], *flying[free + 1 :])
-            yield SessionStep("call", call, level, RUNNING, free), (running, now)
+            yield SessionStep("call", call, level, RUNNING, free), (self._started(at, call, free), now)
+
+    def _started(self, at: Sequence[int], call: InputClass, slot: int) -> tuple[int, ...]:
+        return tuple([part.started(n, call, slot) for part, n in zip(self._parts, at, strict=True)])
 
     def _refused(self, at: Sequence[int], call: InputClass, flying: tuple[int, ...]) -> State:
         """Where a refusal leads, which breaks nothing: the call never ran."""
-        outcomes = self._answers("denied", _denied, at, call)
+        outcomes = [part.denied(n, call) for part, n in zip(self._parts, at, strict=True)]
         ends = any(found >= DENY for found, _ in outcomes[:-1])
         return tuple(after for _, after in outcomes), NONE_RUNNING if ends else flying
 
     def _ended(
-        self, endings: Sequence[tuple[Reaction, ...]], flying: tuple[int, ...]
+        self, at: Sequence[int], call: InputClass, slot: int, flying: tuple[int, ...]
     ) -> Iterator[tuple[int, State | None]]:
-        """The outcomes of a call that a part tells apart, and where each may lead."""
+        """The outcomes of a call in a slot that a part tells apart, and where each may lead."""
         seen = set()
-        for number, outcomes in enumerate(zip(*endings, strict=True)):
+        for output in (*range(len(call.outputs)), None):
+            outcomes = tuple([part.ended(n, call, slot, output) for part, n in zip(self._parts, at, strict=True)])
             if outcomes not in seen:
                 seen.add(outcomes)
-                outcome = number if number < len(endings[0]) - 1 else FAILED
-                yield from ((outcome, state) for state in self._over(outcomes, flying))
+                yield from ((FAILED if output is None else output, state) for state in self._over(outcomes, flying))
 
     def _over(self, outcomes: Sequence[Reaction], flying: tuple[int, ...]) -> list[State | None]:
         """Where an outcome may lead; None where it breaks the property. What the stack denies of it ends the run, or
@@ -189,8 +164,7 @@ class SessionSteps:
                 continue
             call = self._product.calls[number]
             left = (*flying[:slot], -1, *flying[slot + 1 :])
-            endings = self._answers(f"ends {slot}", partial(_endings, slot=slot), at, call)
-            for outcome, ended in self._ended(endings, left):
+            for outcome, ended in self._ended(at, call, slot, left):
                 yield SessionStep("end", call, outcome=outcome, slot=slot), ended
 
     def _events(self, at: tuple[int, ...], flying: tuple[int, ...]) -> Iterator[tuple[SessionStep, State | None]]:
@@ -213,23 +187,6 @@ class SessionSteps:
         if level < DENY or self._goes_on(found):
             broken = level < DENY and self._product.standard.breaks(found[-1], level)
             yield SessionStep(kind), None if broken else (tuple(n for _, n in outcomes), flying)
-
-
-def _called(part: Component, at: int, call: InputClass) -> PartCalled:
-    requested = part.requested(at, call)
-    return PartCalled(requested, part.level(requested, call))
-
-
-def _denied(part: Component, at: int, call: InputClass) -> Reaction:
-    return part.denied(at, call)
-
-
-def _started(part: Component, at: int, call: InputClass, slot: int) -> int:
-    return part.started(at, call, slot)
-
-
-def _endings(part: Component, at: int, call: InputClass, slot: int) -> tuple[Reaction, ...]:
-    return tuple(part.ended(at, call, slot, output) for output in (*range(len(call.outputs)), None))
 
 
 def explore(product: SessionProduct, work: Work, deepest: int | None = None) -> Explored[State, SessionStep]:
