@@ -7,19 +7,18 @@ number. A state is a representative with its own ordinal and turn, as machines l
 from collections import defaultdict
 from collections.abc import Callable, Hashable
 from copy import copy, deepcopy
+from dataclasses import replace
 from functools import wraps
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
 import msgspec
 
-from ..events.run_context import RunContext
-from ..language.facts import NamingKind, ToolTable
+from ..language.facts import NamingKind
 from ..monitor.call_table import CallState
 from ..monitor.program import CompiledRule, Probe, probe_of
-from ..monitor.usage import TokenMeter
 from ..monitor.violations import REFUSES_LATER
 from ..rules.machine import LOOSE, Finding, Machine, ToolReturn
-from ..rules.memory import SessionFacts, UserText
+from ..rules.memory import SessionFacts
 from ..rules.per_key import KeyedState, without_key
 from ..rules.petri_net import NetMachine
 from ..stack.merge import LimitEntry
@@ -105,12 +104,12 @@ class InputClass(msgspec.Struct, eq=False):
 
 
 class RuleMoment(NamedTuple):
-    """A state with what else a rule may look at: the calls before, the turn, and what users wrote."""
+    """A state with what else a rule may look at: what users wrote, the calls before, and the turn."""
 
     state: Any
+    facts: SessionFacts
     now: int = 0
     turn: int = 1
-    words: UserText = UserText()
 
 
 def overlaps(machine: Machine) -> bool:
@@ -228,31 +227,24 @@ class RuleComponent(Component):
     spent = 0
 
     def __init__(
-        self,
-        index: int,
-        rule: CompiledRule,
-        tools: ToolTable,
-        context: RunContext,
-        keeps: Callable[[str], bool] | None = None,
+        self, index: int, rule: CompiledRule, facts: SessionFacts, keeps: Callable[[str], bool] | None = None
     ) -> None:
-        self.index, self.rule, self.machine = index, rule, rule.machine
-        self._tools, self._context, self._keeps = tools, context, keeps
+        self.index, self.rule, self.machine, self._keeps = index, rule, rule.machine, keeps
         self._numbers: dict[Hashable, int] = {}
         self.moments: list[RuleMoment] = []
         self.beyond: set[int] = set()
         self._memo: defaultdict[str, dict[Any, Any]] = defaultdict(dict)
-        self._meter = TokenMeter()
         self.turns = self.machine.watches_turns
         self.listens = bool(self.machine.phrases) or self.machine.from_user
         self.goes_on = self.machine.kind in REFUSES_LATER and rule.action == "deny"
-        self.start = self.number(RuleMoment(self.machine.initial_state()))
+        self.start = self.number(RuleMoment(self.machine.initial_state(), facts))
 
     def number(self, moment: RuleMoment) -> int:
         """The number of a state; those that no session can tell apart have one."""
         self.spent += ASKING
         if self._keeps is not None:
             moment = moment._replace(state=self.machine.restricted(moment.state, self._keeps))
-        phrases, words = frozenset(self.machine.phrases), moment.words
+        phrases, words = frozenset(self.machine.phrases), moment.facts.user_text
         heard = (words.ever & phrases, words.last & phrases, frozenset(words.texts))
         key = self.machine.equivalence_key(moment.state, moment.now, moment.turn, self.at_once), heard
         if key not in self._numbers:
@@ -272,12 +264,11 @@ class RuleComponent(Component):
 
     def in_flight(self, call: InputClass, at: RuleMoment, slot: int = 0, variant: int = 0) -> CallState:
         """A call of the class, as the machine looks at it."""
-        memory = SessionFacts({}, at.words, self._meter, self._context, self._tools)
         input: Any = call.variants[variant - 1] if variant else call.input
         kind: Any = call.name
-        if self._tools:
-            kind, input = self._tools.kind(call.name, input), self._tools.input(call.name, input)
-        made = CallState(f"in flight {slot}", call.name, input, at.turn, memory, kind=kind)
+        if tools := at.facts.tools:
+            kind, input = tools.kind(call.name, input), tools.input(call.name, input)
+        made = CallState(f"in flight {slot}", call.name, input, at.turn, at.facts, kind=kind)
         if call.fresh:
             made.memo[LOOSE] = "an input that no other call has"
         return made
@@ -291,7 +282,7 @@ class RuleComponent(Component):
 
     @remembered
     def _probe(self, kind: NamingKind) -> Probe:
-        return probe_of(self.rule, self._tools.names(kind))
+        return probe_of(self.rule, self.moments[0].facts.tools.names(kind))
 
     def _moved(self, at: int) -> RuleMoment:
         moment = self.moments[at]
@@ -382,11 +373,11 @@ class RuleComponent(Component):
         if not self.listens:
             return at
         moment = self.moments[at]
-        words = deepcopy(moment.words)
+        words = deepcopy(moment.facts.user_text)
         phrases = {phrase: Regex(phrase) for phrase in self.machine.phrases}
         words.add(text, phrases, keep=self.machine.from_user)
         words.texts = sorted(set(words.texts))
-        return self.number(moment._replace(words=words))
+        return self.number(moment._replace(facts=replace(moment.facts, user_text=words)))
 
     def may_be_shut(self, at: int) -> bool:
         return self.machine.is_shut(self.moments[at].state)

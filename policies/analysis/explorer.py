@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeAlias, 
 from ..events.run_context import RunContext
 from ..language.facts import NO_TOOLS
 from ..monitor.program import CompiledRule
+from ..monitor.usage import TokenMeter
 from ..rules.machine import Machine, ToolReturn
+from ..rules.memory import SessionFacts, UserText
 from ..rules.petri_net import Net
 from ..rules.rule import names
 from ..stack.clauses import Clause
@@ -106,6 +108,9 @@ class Move(NamedTuple):
     after: int
 
 
+_FACTS = SessionFacts({}, UserText(), TokenMeter(), RunContext(), NO_TOOLS)
+
+
 class Graph(RuleComponent):
     """A machine over calls of which only the masks are known, one after the other: which it lets through."""
 
@@ -113,7 +118,7 @@ class Graph(RuleComponent):
 
     def __init__(self, machine: Machine, masks: frozenset[int], work: Work) -> None:
         rule = CompiledRule(number=0, id="", kind=machine.kind, policy="", action="deny", machine=machine)
-        super().__init__(0, rule, NO_TOOLS, RunContext())
+        super().__init__(0, rule, _FACTS)
         self._work = work
         self._weight = 3 + len(machine.slots) // 32
         self._masks = masks

@@ -7,11 +7,10 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import UNSET
 
-from ..events.run_context import RunContext
 from ..language.conditions import Condition, has_references
-from ..language.facts import ToolTable
 from ..language.selectors import VirtualTool
 from ..monitor.program import CompiledRule
+from ..rules.memory import SessionFacts
 from ..rules.precondition import Precondition
 from ..rules.python_check import Check
 from ..rules.rule import ComparedPath, PriorOutput, Rule
@@ -30,23 +29,12 @@ class SplitComponent(Component):
     """
 
     def __init__(
-        self,
-        index: int,
-        rule: CompiledRule,
-        tools: ToolTable,
-        context: RunContext,
-        paths: frozenset[str],
-        *,
-        asked_of: bool,
+        self, index: int, rule: CompiledRule, facts: SessionFacts, paths: frozenset[str], *, asked_of: bool
     ) -> None:
         self.rule, self.index = rule, index
         self._paths, self._judges_others = paths, asked_of
-        self.followed = RuleComponent(
-            index, rule, tools, context, lambda key: ANY_OTHER not in key and NEVER_SEEN not in key
-        )
-        self.others = RuleComponent(
-            index, rule, tools, context, lambda key: ANY_OTHER in key and NEVER_SEEN not in key
-        )
+        self.followed = RuleComponent(index, rule, facts, lambda key: ANY_OTHER not in key and NEVER_SEEN not in key)
+        self.others = RuleComponent(index, rule, facts, lambda key: ANY_OTHER in key and NEVER_SEEN not in key)
         self.turns, self.listens, self.goes_on = self.followed.turns, self.followed.listens, self.followed.goes_on
         self._numbers: dict[tuple[int, frozenset[int]], int] = {}
         self._moves: dict[tuple[Hashable, int], int] = {}
@@ -231,8 +219,8 @@ class PlayedRule(NamedTuple):
         """The paths that it follows."""
         return frozenset(each.path for each in self.follows)
 
-    def component(self, index: int, tools: ToolTable, context: RunContext, *, asked_of: bool) -> Component:
+    def component(self, index: int, facts: SessionFacts, *, asked_of: bool) -> Component:
         """What represents the rule in a search; `asked_of`: as a rule of the stack, not of the property."""
         if self.bound_paths:
-            return SplitComponent(index, self.rule, tools, context, self.bound_paths, asked_of=asked_of)
-        return RuleComponent(index, self.rule, tools, context)
+            return SplitComponent(index, self.rule, facts, self.bound_paths, asked_of=asked_of)
+        return RuleComponent(index, self.rule, facts)

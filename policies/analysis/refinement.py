@@ -13,6 +13,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 from ..events.run_context import RunContext, Tool
 from ..monitor.program import Program
+from ..monitor.usage import TokenMeter
+from ..rules.memory import SessionFacts, UserText
 from ..rules.python_check import Check
 from ..stack.merge import BudgetEntry, LimitEntry
 from ..values.globs import matcher
@@ -237,15 +239,15 @@ class _Refinement:
         self.depth = max(self.depth, found.depth)
 
     def _product(self) -> tuple[SessionProduct, Alphabet]:
-        setting, context = self.setting, self.setting.context
-        table = setting.stack.program.tools
+        setting, table = self.setting, self.setting.stack.program.tools
+        facts = SessionFacts({}, UserText(), TokenMeter(), setting.context, table)
         played: list[PlayedRule] = []
         parts: list[Any] = []
 
         def component(rule: Obligation, *, asked_of: bool) -> Component:
             if not isinstance(rule, PlayedRule):
                 return LimitComponent(rule) if isinstance(rule, LimitEntry) else BudgetComponent(rule.action)
-            made = rule.component(len(parts), table, context, asked_of=asked_of)
+            made = rule.component(len(parts), facts, asked_of=asked_of)
             played.append(rule)
             parts.append(made)
             return made
