@@ -161,6 +161,7 @@ def site(folder: Path, tokens: AccessTokens | None = None, *, place: str = "", *
     finally:
         end.set()
         thread.join()
+        listener.close()
 
 
 def going(

@@ -31,13 +31,10 @@ import httpx
 import psutil
 import psycopg
 
-from proctor.adapters.kit.http_server import listening, url_of
-from proctor.adapters.operations.identities import AccessTokens, read_tokens
 from proctor.adapters.stores import open_store
 from proctor.adapters.stores.audit.audit import audited
 from proctor.adapters.stores.store_names import is_url
 from proctor.adapters.stores.tables.schema import TABLES
-from proctor.adapters.web.server import serve
 from proctor.policies import RunContext, parse_policies
 from proctor.policies.events import TERMINAL, MessageReceived, TokenUsageUpdated
 from proctor.supervisor import ApprovalError, KillSwitch, ProctorError, Store, Supervisor, UsageError, prune
@@ -45,6 +42,7 @@ from proctor.supervisor.control import approval_inbox
 from proctor.supervisor.ports.stored_types import ApprovalAnswer
 from proctor.supervisor.testing import Ask, FakeAdapter, Pause
 from tests.postgres_server import OwnServer
+from tests.web_server import ANA, Site, site
 from tests.whole_records import whole_record_at, wrong
 
 from .ledger import Share
@@ -57,8 +55,6 @@ GROWTH_MIB: Final = 24.0
 """By how much the process may be larger after the second half of its sessions than after the first."""
 PATIENCE_S: Final = 1_800.0
 KEPT_THREADS: Final = ("AnyIO worker", "Trio thread", "proctor-watchdog")
-TOKEN: Final = "a-token-of-this-long-run"
-TOKENS: Final = f"tokens:\n  - {{name: ana, token: {TOKEN}, roles: [see, answer, stop]}}\n"
 POLICIES: Final = """
 name: team
 approval: {timeout_s: 600}
@@ -125,8 +121,9 @@ class Crowd:
         before = _held()
         async with open_store(place) as store:
             with anyio.fail_after(PATIENCE_S + self._apart_s * self._sessions):
-                async with _Page(place) as page, Supervisor(store, max_running=AT_ONCE) as supervisor:
-                    await self._all(supervisor, store, page)
+                with tempfile.TemporaryDirectory(prefix="page-") as folder, site(Path(folder), place=place) as page:
+                    async with Supervisor(store, max_running=AT_ONCE) as supervisor:
+                        await self._all(supervisor, store, page)
         gc.collect()
         after = _held()
         self.held = [before, after]
@@ -136,7 +133,7 @@ class Crowd:
         if half and self.sizes[-1] - self.sizes[half] > GROWTH_MIB:
             self.found.append(f"memory in MiB after each tenth: {self.sizes}")
 
-    async def _all(self, supervisor: Supervisor, store: Store, page: _Page) -> None:
+    async def _all(self, supervisor: Supervisor, store: Store, page: Site) -> None:
         self._begun = anyio.current_time()
         async with anyio.create_task_group() as beside:
             for work in (self._answer, self._order):
@@ -215,8 +212,8 @@ class Crowd:
                         if isinstance(event, TERMINAL):
                             break
 
-    async def _look(self, page: _Page) -> None:
-        async with httpx.AsyncClient(base_url=page.url, headers={"Authorization": f"Bearer {TOKEN}"}) as client:
+    async def _look(self, page: Site) -> None:
+        async with httpx.AsyncClient(base_url=page.url, headers={"Authorization": f"Bearer {ANA}"}) as client:
             while True:
                 for place in ("/api/runs", "/api/approvals", "/api/budgets"):
                     answer = await self._got(client, place)
@@ -235,37 +232,6 @@ class Crowd:
         except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError):
             self.counts["idle connections closed"] += 1
             return await client.get(place, timeout=60)
-
-
-class _Page:
-    """`proctor serve` in a thread of its own, on the same store."""
-
-    def __init__(self, place: str) -> None:
-        self._place = place
-        self._end = threading.Event()
-        self._listener = listening("127.0.0.1:0", why="")
-        self.url = url_of(self._listener).rstrip("/")
-        with tempfile.NamedTemporaryFile("w") as file:
-            file.write(TOKENS)
-            file.flush()
-            self._tokens: AccessTokens = read_tokens(file.name)
-        self._thread = threading.Thread(target=anyio.run, args=(self._serve,))
-
-    async def _serve(self) -> None:
-        async with open_store(self._place) as store, anyio.create_task_group() as tasks:
-            tasks.start_soon(lambda: serve(store, self._listener, self._tokens))
-            await anyio.to_thread.run_sync(self._end.wait)
-            tasks.cancel_scope.cancel()
-
-    async def __aenter__(self) -> _Page:
-        self._thread.start()
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        self._end.set()
-        with anyio.CancelScope(shield=True):
-            await anyio.to_thread.run_sync(self._thread.join)
-        self._listener.close()
 
 
 def _held() -> dict[str, int]:
