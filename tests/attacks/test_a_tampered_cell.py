@@ -18,7 +18,7 @@ from postgres_server import needs_postgres, new_database
 from stored_rows import in_store, stored_rows
 
 from proctor.adapters.hooks.record import HookStore, store_id
-from proctor.adapters.stores.audit.audit import audited
+from proctor.adapters.stores.audit.audit import AuditReport, audited
 from proctor.adapters.stores.tables.schema import POSTGRES, SQLITE, TABLES, SchemaDialect, Table
 from proctor.policies import RunContext, parse_policies
 from proctor.supervisor import Block, Cancel, Store, StoreError, create_run, run_once
@@ -95,8 +95,13 @@ class Tampering(ABC):
         """Do something to the tables; the rows that this gives."""
 
     @abstractmethod
+    def report(self) -> AuditReport:
+        """What an audit finds."""
+
     def audit(self) -> bool:
         """Whether something is found."""
+        report = self.report()
+        return not (report.intact and report.complete)
 
     @abstractmethod
     def undo(self, table: str) -> None: ...
@@ -142,9 +147,8 @@ class InAFile(Tampering):
         rows: list[Any] = stored_rows(self._path, sql, tuple(values))
         return rows
 
-    def audit(self) -> bool:
-        report = audited(self._path)
-        return not (report.intact and report.complete)
+    def report(self) -> AuditReport:
+        return audited(self._path)
 
     def undo(self, table: str) -> None:
         shutil.copy(self._kept, self._path)
@@ -172,9 +176,8 @@ class InADatabase(Tampering):
         found = self._connection.execute(sql.encode(), values)
         return found.fetchall() if found.description else []
 
-    def audit(self) -> bool:
-        report = audited(self._url)
-        return not (report.intact and report.complete)
+    def report(self) -> AuditReport:
+        return audited(self._url)
 
     def undo(self, table: str) -> None:
         self.execute(f"DELETE FROM {table}")
@@ -272,3 +275,45 @@ def another(value: Any) -> Any:
 
 _OF_EACH = ("session_id", "run_id", "event_id", "seq", "approval_id", "budget")
 """Columns whose values no two rows may share in some table."""
+
+
+OF_SQLITE = (
+    "UPDATE approvals SET state = 'granted', answer = (SELECT answer FROM approvals WHERE state = 'granted')",
+    'UPDATE approvals SET answer = replace(CAST(answer AS TEXT), \'"by":"\', \'"by":"not \')',
+    "UPDATE approvals SET state = 'requested', answer = NULL, recorded = 0",
+    "UPDATE approvals SET held = held + 1, recorded = recorded + 1",
+    """UPDATE runs SET spec = CAST(json_set(CAST(spec AS TEXT), '$.model', 'other') AS BLOB)""",
+    "UPDATE owners SET host = 'other', seal = NULL",
+    "UPDATE budgets SET most = most + 1, marks = 0",
+    "DELETE FROM budgets; DELETE FROM budget_parts; DELETE FROM budget_shares",
+    "DELETE FROM budgets WHERE counter = 1; DELETE FROM budget_parts WHERE counter = 1;"
+    " DELETE FROM budget_shares WHERE counter = 1",
+)
+OF_POSTGRES = (
+    *("CREATE RULE r AS ON INSERT TO events DO INSTEAD NOTHING", "CREATE POLICY p ON events"),
+    "UPDATE runs SET spec = convert_to('{\"model\":\"x\"}', 'utf8') WHERE run_id = 'drawing'",
+    "UPDATE runs SET labels = convert_to('{\"a\": \"', 'utf8') || '\\xff'::bytea || convert_to('\"}', 'utf8')",
+    "UPDATE runs SET labels = convert_to('{\"a\": ' || repeat('[', 9999), 'utf8')",
+    "UPDATE runs SET label_texts = label_texts || '4:team=other'::text WHERE run_id = 'drawing'",
+    "DELETE FROM budget_parts; DELETE FROM budget_shares; DELETE FROM budgets",
+)
+
+
+@pytest.mark.parametrize(
+    ("opened", "change"),
+    [
+        *((in_a_file, change) for change in OF_SQLITE),
+        *(pytest.param(in_a_database, change, marks=needs_postgres) for change in OF_POSTGRES),
+    ],
+)
+def test_what_no_list_of_events_tells_is_held_to_what_was_written(opened: Any, change: str, tmp_path: Path) -> None:
+    """Approvals whole, runs as they were created and whose they are, owners, budgets; several cells at once."""
+    with opened(tmp_path) as store:
+        untouched = store.report().findings
+        for statement in change.split("; "):
+            store.execute(statement)
+        report = store.report()
+
+    assert untouched == ()
+    assert {finding.code for finding in report.findings} == {"planted" if "CREATE" in change else "list_changed"}
+    assert not report.intact
