@@ -5,7 +5,7 @@ from typing import Any
 import anyio
 import msgspec
 import pytest
-from answering import until_held
+from answering import kind, until_held
 from anyio.lowlevel import checkpoint
 from supervised import OPEN, denying
 
@@ -98,9 +98,12 @@ async def test_an_approver_that_is_not_awaited_is_told_so() -> None:
 async def test_an_answer_for_another_input_is_an_error_and_answers_nothing() -> None:
     """The approval is bound to the digest of the input it showed, is somebody's, and one that was asked for."""
     adapter = FakeAdapter([BASH])
-    async with Supervisor(MemoryStore()) as supervisor:
+    store = MemoryStore()
+    async with Supervisor(store) as supervisor:
         handle = await supervisor.start(adapter, "go", policies=[ASKING])
         request = await until_held(supervisor)
+        assert await kind(store, request.approval_id, input_digest="0" * 64) == "other_input"
+        assert [await kind(store, f"{of}.2") for of in (request.run_id, "nothing")] == ["unknown", "unknown"]
         with pytest.raises(UsageError, match="another input"):
             await supervisor.approve(request.approval_id, by="ana", input_digest=input_digest({"command": "ls"}))
         for nobody in ("", None):
@@ -223,9 +226,10 @@ async def test_a_held_call_of_a_cancelled_run_is_closed() -> None:
         request = await until_held(supervisor)
         await handle.cancel(reason="stop")
         result = await handle.wait()
-        with pytest.raises(ApprovalError, match="withdrawn"):
+        with pytest.raises(ApprovalError, match="withdrawn") as late:
             await supervisor.approve(request.approval_id, by="ana")
 
+    assert late.value.kind == "withdrawn"
     assert result.status == "cancelled"
     assert not adapter.answers["c1"].allowed
     assert adapter.answers["c1"].stop
