@@ -335,7 +335,9 @@ def goes_on(name: str, input: Mapping[str, Any], output: Any) -> bool:
     if background or name in _RETURN_AT_ONCE:
         return True
     if isinstance(output, dict):
-        return bool(output.get("backgroundTaskId")) or output.get("status") == "async_launched"
+        if output.get("backgroundTaskId") or output.get("status") == "async_launched":
+            return True
+        output = output.get("llmContent")
     blocks = output if isinstance(output, list) else [{"text": output}]
     texts = (block.get("text") for block in blocks if isinstance(block, dict))
     return any(isinstance(text, str) and _MOVED.search(text) for text in texts)

@@ -30,7 +30,7 @@ def read(data: bytes) -> messages.HookInput:
     """Parse a hook's input. Raises EventError for anything else."""
     message = messages.decoded(data, _Input, GEMINI)
     kind, result = EVENTS.get(message.event), message.tool_response
-    error = _error(result) if kind == "completed" and isinstance(result, dict) else None
+    error = _error(message.tool_name, result) if kind == "completed" and isinstance(result, dict) else None
     taken = {name: _taken(message, name) for name in _PATHS if isinstance(message.tool_input.get(name), str)}
     tool_input = {**message.tool_input, **taken}
     return messages.hook_input(GEMINI, message, kind="failed" if error else kind, error=error, tool_input=tool_input)
@@ -63,12 +63,17 @@ def _decoded(path: str) -> str:
 
 _FAILED: Final = re.compile(r"(Exit Code|Signal): (?!(0|\(none\))$)|Command was (automatically )?cancelled")
 """How a line begins by which the client tells the model that a command failed, or was interrupted."""
+_RAN: Final = re.compile(r"(Command|Output): |Command (is running in|moved to) background")
+"""How one begins where it ran: the client itself blocks some, or tells the model a summary."""
 
 
-def _error(result: Mapping[str, Any]) -> Any:
-    """Why a call failed; the client names no error of a command that ran."""
+def _error(tool_name: str, result: Mapping[str, Any]) -> Any:
+    """Why a call failed; the client names no error of a command."""
     text = result.get("llmContent")
-    failed = isinstance(text, str) and any(map(_FAILED.match, text.splitlines()))
+    if tool_name != "run_shell_command" or not isinstance(text, str):
+        return result.get("error")
+    lines = text.splitlines()
+    failed = any(map(_FAILED.match, lines)) or not any(map(_RAN.match, lines))
     return result.get("error") or (text if failed else None)
 
 

@@ -190,12 +190,20 @@ def test_an_outcome_without_an_id_is_that_of_the_call_with_its_input(agent: str,
     ("Output: no\nExit Code: (none)\nSignal: SIGKILL", "failed"),
     ("Command was cancelled by user before it could complete. Below is the output", "failed"),
     ("Command was automatically cancelled because it exceeded the timeout", "failed"),
+    ("Command injection detected: ... This is a security risk and the command was blocked.", "failed"),
+    ("It tells the model that all tests have passed.", "failed"),
+    ("<untrusted_context>\nOutput: \nProcess Group PGID: 7\n</untrusted_context>", "completed"),
+    ("Command moved to background (PID: 7). Output hidden.", "completed"),
 ])  # fmt: skip
 def test_gemini_says_only_in_words_that_a_command_failed_or_was_interrupted(text: str, kind: str) -> None:
-    """As it tells the model."""
+    """As it tells the model; or that it blocked the command itself. A file that says so was read all the same."""
     given = {"session_id": "s", "hook_event_name": "AfterTool", "tool_name": "run_shell_command"}
 
-    assert CLIENTS["gemini"].read(json.dumps({**given, "tool_response": {"llmContent": text}}).encode()).kind == kind
+    result = {"tool_response": {"llmContent": text}}
+    read_file = {**given, "tool_name": "read_file"}
+
+    assert CLIENTS["gemini"].read(json.dumps({**given, **result}).encode()).kind == kind
+    assert CLIENTS["gemini"].read(json.dumps({**read_file, **result}).encode()).kind == "completed"
 
 
 @pytest.mark.parametrize(("tool", "code", "event"), [

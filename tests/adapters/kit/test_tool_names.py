@@ -397,6 +397,7 @@ def test_a_call_of_an_agent_of_the_protocol_is_judged_by_all_of_its_input(
     ({}, {"stdout": "", "backgroundTaskId": "b1"}, True),
     ({}, {"status": "async_launched", "agentId": "a"}, True),
     ({}, {"stdout": "", "backgroundTaskId": None}, False),
+    ({}, {"llmContent": "Command moved to background (PID: 7). Output hidden."}, True),
     ({}, "half of it\nCommand did not complete within its 1s timeout and was moved to the background (ID: b).", True),
     ({}, [{"type": "text", "text": "Command moved to background (PID: 7). Output hidden."}], True),
     ({}, [{"type": "image"}, "text"], False),
