@@ -160,8 +160,11 @@ class Recorder(Transaction):
 
     def __init__(self, link: ServerLink) -> None:
         self._link = link
-        self.xid = 0
         self._number = 0
+        self._forget()
+
+    def _forget(self) -> None:
+        self.xid = 0
         self._changed = False
         self._sessions: dict[str, KnownSession] = {}
         self._runs: dict[str, KnownRun] = {}
@@ -270,16 +273,6 @@ class Recorder(Transaction):
             return
         old = "DELETE FROM writers WHERE writer = %s OR at < now() - interval '7 days'"
         self._link.connection.execute(old, (self._link.application,))
-
-    def _forget(self) -> None:
-        self.xid = 0
-        self._changed = False
-        self._sessions = {}
-        self._runs = {}
-        self._rows = Rows()
-        self._gathered = {}
-        self._before = []
-        self._after = []
 
     def session(self, session_id: str) -> KnownSession | None:
         """A session of those the transaction began with, or None."""

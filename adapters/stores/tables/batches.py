@@ -170,6 +170,14 @@ class Gathered:
 
 Condition: TypeAlias = tuple[Any, ...]
 """A condition on rows, and its placeholders' values."""
+
+
+def all_of(conditions: Sequence[Condition]) -> tuple[str, list[Any]]:
+    """The conjunction, and its placeholders' values."""
+    wanted = " AND ".join(text for text, *_ in conditions) or "TRUE"
+    return wanted, [value for _, *values in conditions for value in values]
+
+
 PAGE_BYTES = 1024 * 1024
 """A page of rows ends once it has this many bytes."""
 PAGE_ROWS = 512

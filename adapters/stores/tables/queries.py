@@ -30,7 +30,7 @@ from proctor.supervisor.ports.stored_types import (
 )
 from proctor.supervisor.store.records import from_record, moment
 
-from .batches import Condition, Dialect, Pages, Tables, gone_owners, owner_columns, owner_of
+from .batches import Condition, Dialect, Pages, Tables, all_of, gone_owners, owner_columns, owner_of
 from .schema import CLAIMED
 
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
@@ -45,7 +45,7 @@ def events_page(
     found.append(("seq > ?", after))
     found += [("seq < ?", before)] if before is not None else []
     found += [("run_id = ?", run_id)] if run_id is not None else []
-    wanted, values = _all(found)
+    wanted, values = all_of(found)
 
     def page(tables: Pages) -> list[Event]:
         rows = tables.page("seq, data", f"events WHERE {wanted}", values, by="seq", newest_first=newest_first)
@@ -64,7 +64,7 @@ def log_page(
     found: list[Condition] = [("position > ?", after)]
     found += [("position < ?", before)] if before is not None else []
     found += [("tenant = ?", tenant)] if tenant is not None else []
-    wanted, values = _all(found)
+    wanted, values = all_of(found)
 
     def page(tables: Pages) -> list[LogEntry]:
         events = f"events {tables.dialect.in_log} sessions ON key = events.session_key LEFT JOIN runs USING (run_id)"
@@ -134,7 +134,7 @@ def newest_runs(
     where: RunFilter = ANY_RUN,
 ) -> list[RunInfo]:
     """Runs, newest first; see `Store.runs`."""
-    wanted, values = _all(list(_conditions(tables, session_id, before, where)))
+    wanted, values = all_of(list(_conditions(tables, session_id, before, where)))
     sql = f"{_select(tables.dialect)} WHERE {wanted} ORDER BY number DESC LIMIT ?"
     return [_listed(tables.dialect, row) for row in tables.rows(sql, (*values, max(limit, 0)))]
 
@@ -170,12 +170,6 @@ def _conditions(tables: Tables, session_id: str | None, before: str | None, wher
     if where.begins:
         yield tables.dialect.begins("run_id", where.begins)
     yield from tables.dialect.labelled(where.labels)
-
-
-def _all(conditions: list[Condition]) -> tuple[str, list[Any]]:
-    """The conjunction, and its placeholders' values."""
-    wanted = " AND ".join(text for text, *_ in conditions) or "TRUE"
-    return wanted, [value for _, *values in conditions for value in values]
 
 
 def to_run(dialect: Dialect, row: tuple[Any, ...]) -> RunInfo:

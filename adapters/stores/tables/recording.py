@@ -38,7 +38,7 @@ from proctor.supervisor.store.records import (
     stored_before,
 )
 
-from .batches import Batch, Condition, Dialect, Gathered, Tables, find_owner, marked, run_mark
+from .batches import Batch, Condition, Dialect, Gathered, Tables, all_of, find_owner, marked, run_mark
 from .schema import RUNS, WAITING
 
 RUN_COLUMNS: Final = "run_id, provider, status, created_at, created_ms, spec"
@@ -410,8 +410,7 @@ def approvals_after(
     found += [(WAITING,)] if waiting else []
     found += [("approvals.run_id = ?", run_id)] if run_id is not None else []
     found += [("session_id = ?", session_id)] if session_id is not None else []
-    wanted = " AND ".join(text for text, *_ in found)
-    values = [value for _, *values in found for value in values]
+    wanted, values = all_of(found)
     rows = tables.rows(f"{_SELECT} WHERE {wanted} ORDER BY position LIMIT ?", (*values, max(limit, 0)))
     return [_listed(row) for row in rows]
 
