@@ -4,6 +4,7 @@ else.
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 from proctor.policies import Deny, Event, Limits, Policy, ToolCall
@@ -66,3 +67,11 @@ class Before(MemoryStore):
                 raise self._first
             await self._first()
         return await super().append(events, **owned)
+
+
+def around(**methods: Callable[..., Awaitable[Any]]) -> MemoryStore:
+    """A store whose methods of these names are these functions: each is given the usual one, and what that takes."""
+    store = MemoryStore()
+    for name, method in methods.items():
+        setattr(store, name, partial(method, getattr(store, name)))
+    return store

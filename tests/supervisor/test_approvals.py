@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from answering import kind, until_held
 from anyio.lowlevel import checkpoint
-from supervised import OPEN, denying
+from supervised import OPEN, around, denying
 
 from proctor.policies import Approval, Deny, Policy, PolicyViolationError
 from proctor.policies import events as ev
@@ -18,7 +18,7 @@ from proctor.supervisor.control import approval_inbox as inbox
 from proctor.supervisor.control.approval_inbox import answer, pending, wait_recorded
 from proctor.supervisor.errors import ApprovalError, UsageError
 from proctor.supervisor.machine.event_factory import PriorSession
-from proctor.supervisor.ports.stored_types import ApprovalAnswer, ApprovalRequest, StoredApproval
+from proctor.supervisor.ports.stored_types import ApprovalAnswer, ApprovalRequest
 from proctor.supervisor.testing import Ask, FakeAdapter, FakeApprover, FakePublisher, Pause, Together
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
@@ -464,18 +464,16 @@ async def test_approvals_are_listed_oldest_first(autojump_clock: object) -> None
     assert (here, stored) == ([1, 2], [1, 2])
 
 
-class Unrecorded(MemoryStore):
-    """Its owners are lost before they act on an answer."""
-
-    async def approval(self, approval_id: str) -> StoredApproval | None:
-        approval = await super().approval(approval_id)
-        return None if approval is None else msgspec.structs.replace(approval, recorded=False)
+async def unrecorded(approval: Any, approval_id: str) -> Any:
+    """An approval of a store whose owners are lost before they act on an answer."""
+    found = await approval(approval_id)
+    return found and msgspec.structs.replace(found, recorded=False)
 
 
 @pytest.mark.parametrize("recorded", [True, False])
 async def test_an_answer_that_was_acted_on_counts_though_its_run_is_over_since(recorded: bool) -> None:
     """Whoever looks late finds the answer recorded and nobody owning the run; unrecorded, nobody will act on it."""
-    store = MemoryStore() if recorded else Unrecorded()
+    store = MemoryStore() if recorded else around(approval=unrecorded)
     adapter = FakeAdapter([Ask(name="bash")])
     result = await run_once(adapter, "go", policies=[ASKING], store=store, approver=FakeApprover(True))
     (request,) = of_type(result.events, ev.ToolApprovalRequested)

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from supervised import around
 
 from proctor.policies import Deny, Policy, PolicyViolationError, Price, RunContext, compile_policy, merge_policies
 from proctor.policies import events as ev
@@ -12,7 +13,7 @@ from proctor.policies.limits import Budget, BudgetAccount, Limit, Limits
 from proctor.supervisor import MemoryStore, RunResult, StoreError, Supervisor, run_once
 from proctor.supervisor.control.ownership import reap
 from proctor.supervisor.launch.plan import written
-from proctor.supervisor.ports.budget_ledger import Reservation, ReservationResult
+from proctor.supervisor.ports.budget_ledger import Reservation
 from proctor.supervisor.ports.stored_types import ApprovalAnswer, ApprovalRequest, Owner, RunInfo
 from proctor.supervisor.testing import Ask, FakeAdapter, FakeApprover, Pause, Together
 
@@ -48,14 +49,6 @@ async def left(store: MemoryStore) -> list[tuple[float, float, float]]:
 
 def of(result: RunResult, *types: type[ev.Event]) -> list[Any]:
     return [event for event in result.events if isinstance(event, types)]
-
-
-class Counting(MemoryStore):
-    reservations = 0
-
-    async def reserve(self, *args: Any, **more: Any) -> list[ReservationResult]:
-        self.reservations += 1
-        return await super().reserve(*args, **more)
 
 
 async def test_what_runs_use_is_added_up_and_nothing_stays_reserved() -> None:
@@ -267,13 +260,12 @@ async def test_money_of_a_model_without_a_price_is_reported_or_refused(unpriced:
 async def test_a_store_that_cannot_reserve_lets_nothing_start() -> None:
     """Nothing is used that nobody counts."""
 
-    class Broken(MemoryStore):
-        async def reserve(self, run_id: str, draws: Any, *, epoch: int) -> list[ReservationResult]:
-            raise StoreError("the disk is full")
+    async def fails(*_: Any, **owned: Any) -> None:
+        raise StoreError("the disk is full")
 
     adapter = FakeAdapter([Ask(name="a")])
     with pytest.raises(StoreError, match="disk is full"):
-        await run_once(adapter, "go", policies=[policy(money())], store=Broken())
+        await run_once(adapter, "go", policies=[policy(money())], store=around(reserve=fails))
 
     assert adapter.launches == []
 
@@ -284,34 +276,30 @@ async def test_a_store_that_cannot_settle_is_asked_again_and_does_not_hold_the_r
     failures: int, kind: str, attempts: int, autojump_clock: object
 ) -> None:
     """Nobody else tells it what was used since; one that is gone is not asked: who reserves next finds it over."""
+    settled: list[str] = []
 
-    class Hiccups(MemoryStore):
-        settles = 0
+    async def hiccups(settle: Any, run_id: str, *used: Any, **owned: Any) -> Any:
+        settled.append(run_id)
+        if len(settled) <= failures:
+            raise StoreError("the server is restarting", kind=kind)
+        return await settle(run_id, *used, **owned)
 
-        async def settle(self, run_id: str, used: Any, *, epoch: int) -> list[ReservationResult]:
-            self.settles += 1
-            if self.settles <= failures:
-                raise StoreError("the server is restarting", kind=kind)
-            return await super().settle(run_id, used, epoch=epoch)
-
-    store = Hiccups()
+    store = around(settle=hiccups)
     assert (await ran(store, [spent(2), Ask(name="a"), spent(1)], money(reserve=1))).status == "completed"
 
     assert [(b.reserved, b.runs) for b in await store.budgets()] == [(0, 0)]
     assert kind == "gone" or [b.used for b in await store.budgets()] == [3]
-    assert store.settles == attempts
+    assert len(settled) == attempts
 
 
 async def test_a_run_without_budgets_never_asks_for_them() -> None:
     """Using none of it costs nothing."""
 
-    class Unasked(MemoryStore):
-        async def _unasked(self, *_: Any, **__: Any) -> Any:
-            raise AssertionError("nobody needs to know")
+    async def unasked(*_: Any, **__: Any) -> None:
+        raise AssertionError("nobody needs to know")
 
-        reserve = settle = budgets = _unasked
-
-    result = await ran(Unasked(), [spent(2), Ask(name="a")], stack=[Policy(name="none")])
+    store = around(reserve=unasked, settle=unasked, budgets=unasked)
+    result = await ran(store, [spent(2), Ask(name="a")], stack=[Policy(name="none")])
 
     assert result.status == "completed"
 
@@ -358,14 +346,20 @@ async def test_a_lost_run_gives_back_what_it_held_and_pays_for_what_it_used(used
 @pytest.mark.parametrize("action", ["warn", "deny"])
 async def test_a_run_that_goes_on_past_a_budget_of_time_asks_the_store_seldom(action: Any) -> None:
     """Once a minute, and before a call, which may have something again: not for every moment that passes."""
-    store = Counting()
+    reservations: list[str] = []
+
+    async def reserve(usual: Any, run_id: str, *draws: Any, **owned: Any) -> Any:
+        reservations.append(run_id)
+        return await usual(run_id, *draws, **owned)
+
+    store = around(reserve=reserve)
     steps = [Pause(0.05), Ask(name="a"), Pause(0.05)]
     result = await ran(store, steps, Budget(name="time", max_duration_ms=20, action=action))
 
     assert result.status == "completed"
     assert [event.granted for event in of(result, ev.BudgetReserved)] == [True, False]
     assert len(of(result, ev.ToolCallStarted)) == (action == "warn")
-    assert store.reservations <= 4
+    assert len(reservations) <= 4
 
 
 async def test_a_lost_run_pays_for_the_time_that_its_record_shows() -> None:

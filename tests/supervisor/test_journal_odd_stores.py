@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 import pytest
 import trio.testing
-from supervised import OPEN
+from supervised import OPEN, around
 
 from proctor.policies import Limits, Policy, PolicyViolationError, parse_policies
 from proctor.policies.events import TERMINAL, Event, MessageReceived, RunCancelled, RunFailed
@@ -165,16 +165,13 @@ async def test_a_store_that_is_deaf_to_a_cancel_keeps_no_call_held(
     monkeypatch.setattr(actor, "ANSWER_S", 0.05)
     over = anyio.Event()
 
-    class Deaf(MemoryStore):
-        pass
-
-    async def deaf(self: Any, *given: Any, **more: Any) -> Any:
+    async def deaf(usual: Any, *given: Any, **more: Any) -> Any:
         if method == "answer" or given[1][0].want:
             with anyio.CancelScope(shield=True):
                 await over.wait()
-        return await getattr(super(Deaf, self), method)(*given, **more)
+        return await usual(*given, **more)
 
-    setattr(Deaf, method, deaf)
+    store = around(**{method: deaf})
     policies = parse_policies("""
         name: p
         on_violation: deny
@@ -183,7 +180,7 @@ async def test_a_store_that_is_deaf_to_a_cancel_keeps_no_call_held(
     """)
     adapter = FakeAdapter([Ask(name="bash")])
     with anyio.fail_after(PATIENCE_S), suppress(StoreError):  # without its budget, a run fails
-        await run_once(adapter, "go", policies=policies, store=Deaf(), approver=FakeApprover(True))
+        await run_once(adapter, "go", policies=policies, store=store, approver=FakeApprover(True))
     over.set()
 
     assert len(adapter.answers) == 1
@@ -201,18 +198,14 @@ async def test_a_store_that_is_deaf_to_a_cancel_keeps_neither_a_start_nor_a_supe
     monkeypatch.setattr(recovery, "LEAVE_S", 0.05)
     over = anyio.Event()
 
-    class Deaf(MemoryStore):
-        pass
-
-    async def deaf(self: Any, *given: Any, **more: Any) -> Any:
+    async def deaf(usual: Any, *given: Any, **more: Any) -> Any:
         with anyio.CancelScope(shield=True):
             await over.wait()
-        return await getattr(super(Deaf, self), method)(*given, **more)
+        return await usual(*given, **more)
 
-    setattr(Deaf, method, deaf)
     failed = ""
     with anyio.fail_after(PATIENCE_S):
-        async with Supervisor(Deaf()) as supervisor:
+        async with Supervisor(around(**{method: deaf})) as supervisor:
             try:
                 await (await supervisor.start(FakeAdapter(), "go", policies=[OPEN])).wait()
             except StoreError as error:
@@ -222,17 +215,16 @@ async def test_a_store_that_is_deaf_to_a_cancel_keeps_neither_a_start_nor_a_supe
     assert failed == ("" if method == "release" else "the store has not answered for 0.05 seconds")
 
 
-class Unheard(MemoryStore):
-    """Fails the first time it is asked for instructions."""
+def unheard(error: type[BaseException]) -> Any:
+    """A store that fails the first time it is asked for instructions."""
+    errors = [error]
 
-    def __init__(self, error: type[BaseException]) -> None:
-        super().__init__()
-        self._errors = [error]
+    async def commands(usual: Any, **which: Any) -> list[Command]:
+        if errors:
+            raise errors.pop()
+        return await usual(**which)  # type: ignore[no-any-return]
 
-    async def commands(self, *, after: int = 0) -> list[Command]:
-        if self._errors:
-            raise self._errors.pop()
-        return await super().commands(after=after)
+    return around(commands=commands)
 
 
 async def cancelled_by_order(store: MemoryStore, policy: Policy) -> tuple[str, str]:
@@ -248,7 +240,7 @@ async def cancelled_by_order(store: MemoryStore, policy: Policy) -> tuple[str, s
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_a_store_that_cancels_whoever_asks_for_instructions_hurts_no_run() -> None:
     """It is asked again."""
-    assert await cancelled_by_order(Unheard(asyncio.CancelledError), OPEN) == ("cancelled", "enough")
+    assert await cancelled_by_order(unheard(asyncio.CancelledError), OPEN) == ("cancelled", "enough")
 
 
 @pytest.mark.trio
@@ -256,7 +248,7 @@ async def test_a_store_that_raises_what_it_likes_when_asked_for_instructions_hur
     autojump_clock: object, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It is asked again a second later, and the log says that it failed."""
-    assert await cancelled_by_order(Unheard(RuntimeError), OPEN) == ("cancelled", "enough")
+    assert await cancelled_by_order(unheard(RuntimeError), OPEN) == ("cancelled", "enough")
     assert len([line for line in caplog.messages if "instructions.unreadable" in line]) == 1
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import anyio
 import pytest
-from supervised import OPEN
+from supervised import OPEN, around
 
 from proctor.policies import RunContext
 from proctor.policies.events import RunCancelled, RunStarted
@@ -150,30 +150,29 @@ async def test_nothing_of_a_blocked_scope_starts_until_it_is_lifted(start: Start
     assert (await store.runs())[0].status == "completed"
 
 
-class Racing(MemoryStore):
+def racing(look: int) -> Any:
     """Everything is stopped, and starts blocked, right behind one of the looks that a start takes."""
+    looks: list[None] = []
 
-    def __init__(self, look: int) -> None:
-        super().__init__()
-        self._looks = look
-
-    async def blocks(self) -> list[Block]:
-        found = await super().blocks()
-        self._looks -= 1
-        if self._looks == 0:
-            for order in (Block(scope="all", by="ana"), Cancel(scope="all", by="ana")):
-                await self.send_command(order)
+    async def blocks(usual: Any) -> Any:
+        found = await usual()
+        looks.append(None)
+        for order in (Block(scope="all", by="ana"), Cancel(scope="all", by="ana")) if len(looks) == look else ():
+            await store.send_command(order)
         return found
+
+    store = around(blocks=blocks)
+    return store
 
 
 async def test_a_block_that_comes_while_a_run_starts_ends_it() -> None:
     """It is looked for again once the run is its owner's; one that was created before the order ends by it."""
     adapter, late = FakeAdapter(), FakeAdapter([Pause()])
-    store = Racing(1)
+    store = racing(1)
     with pytest.raises(StartsBlockedError):
         await run_once(adapter, "go", policies=[OPEN], store=store)
     with anyio.fail_after(PATIENCE_S):
-        result = await run_once(late, "go", policies=[OPEN], store=Racing(2))
+        result = await run_once(late, "go", policies=[OPEN], store=racing(2))
 
     assert adapter.launches == []
     assert [run.status for run in await store.runs()] == [result.status] == ["cancelled"]
@@ -202,18 +201,15 @@ async def test_a_secret_in_a_reason_is_not_kept() -> None:
     assert secret not in (await store.blocks())[0].reason
 
 
-class PromptOwner(MemoryStore):
-    """Its run is over before whoever ordered that is told that the order is kept."""
+async def test_a_run_that_ends_at_once_is_reported_too() -> None:
+    """Its owner may be faster than whoever asks for the list, or is told that the order is kept."""
 
-    async def send_command(self, command: Any) -> int:
-        number = await super().send_command(command)
-        await self.append([RunCancelled(run_id="r", session_id="s")])
+    async def obeyed(send_command: Any, command: Any) -> Any:
+        number = await send_command(command)
+        await store.append([RunCancelled(run_id="r", session_id="s")])
         return number
 
-
-async def test_a_run_that_ends_at_once_is_reported_too() -> None:
-    """Its owner may be faster than whoever asks for the list."""
-    store = PromptOwner()
+    store = around(send_command=obeyed)
     await store.append([RunStarted(run_id="r", session_id="s")])
     outcomes = await KillSwitch(store).kill(by="ana", everything=True)
 

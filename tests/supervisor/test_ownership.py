@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 import anyio
 import pytest
@@ -10,7 +10,7 @@ import trio
 import trio.testing
 from msgspec.structs import replace
 from stored_rows import stored_events
-from supervised import OPEN, denying
+from supervised import OPEN, around, denying
 
 from proctor.policies import Limits, Policy
 from proctor.policies import events as ev
@@ -103,19 +103,21 @@ async def test_a_session_has_one_run_at_a_time_whoever_runs_it() -> None:
     assert len(await store.runs()) == 1
 
 
-class SlowToLook(MemoryStore):
-    """Takes longer than any lease to say which runs are lost."""
+def slow(seconds: float) -> Any:
+    """A method of a store that takes so many seconds more."""
 
-    async def lost_runs(self) -> list[RunInfo]:
-        await anyio.sleep(10 * LEASE_S)
-        return await super().lost_runs()
+    async def later(usual: Any, *given: Any, **more: Any) -> Any:
+        await anyio.sleep(seconds)
+        return await usual(*given, **more)
+
+    return later
 
 
 @pytest.mark.trio
-@pytest.mark.parametrize("kind", [MemoryStore, SlowToLook])
-async def test_an_owner_that_is_there_keeps_its_runs(kind: type[MemoryStore], autojump_clock: object) -> None:
+@pytest.mark.parametrize("look_s", [0, 10 * LEASE_S])
+async def test_an_owner_that_is_there_keeps_its_runs(look_s: float, autojump_clock: object) -> None:
     """However long they take: the lease is renewed, also beside a long look for lost runs. Then it leaves."""
-    store = kind()
+    store = around(lost_runs=slow(look_s))
     async with Supervisor(store) as supervisor:
         handle = await supervisor.start(FakeAdapter([Pause(100 * LEASE_S)]), "go", policies=[OPEN])
         for _ in range(50):
@@ -379,14 +381,13 @@ async def test_a_start_that_is_cancelled_leaves_no_created_run() -> None:
 async def test_a_start_cancelled_while_it_is_stored_is_withdrawn() -> None:
     """A store may store what whoever asked for it does not wait for any more."""
 
-    class Slow(MemoryStore):
-        async def create_run(self, run: RunInfo, *, epoch: int = 0) -> RunInfo:
-            stored = await super().create_run(run, epoch=epoch)
-            tasks.cancel_scope.cancel()
-            await anyio.lowlevel.cancel_shielded_checkpoint()
-            return stored
+    async def cancelled(create_run: Any, *run: Any, **more: Any) -> Any:
+        stored = await create_run(*run, **more)
+        tasks.cancel_scope.cancel()
+        await anyio.lowlevel.cancel_shielded_checkpoint()
+        return stored
 
-    store, adapter = Slow(), FakeAdapter()
+    store, adapter = around(create_run=cancelled), FakeAdapter()
     async with Supervisor(store) as supervisor:
         async with anyio.create_task_group() as tasks:
             await supervisor.start(adapter, "go", policies=[OPEN], session_id="s")
@@ -413,41 +414,36 @@ async def test_a_cancel_between_creation_and_start_is_honoured() -> None:
         assert adapter.launches == []
 
 
+def noted(reads: list[list[int]]) -> Any:
+    """The method `commands` of a store, which notes the numbers of what it gives."""
+
+    async def commands(usual: Any, **which: Any) -> Any:
+        found = await usual(**which)
+        reads.append([command.number for command in found])
+        return found
+
+    return commands
+
+
 @anyone
 async def test_an_old_cancel_ends_no_later_run_and_is_not_read_again() -> None:
     """Neither one to all nor one to its session, whatever date it bears; none of thousands is looked at."""
-
-    class Counting(MemoryStore):
-        read_again = 0
-
-        async def commands(self, *, after: int = 0) -> list[Any]:
-            found = await super().commands(after=after)
-            self.read_again += len(found)
-            return found
-
-    store = Counting()
+    reads: list[list[int]] = []
+    store = around(commands=noted(reads))
     for _ in range(2000):
         await store.send_command(Cancel(scope="all"))
     await store.send_command(Cancel(scope="session", value="s"))
     result = await run_once(FakeAdapter([Ask(id="c1", name="x")]), "go", policies=[OPEN], store=store, session_id="s")
 
     assert result.status == "completed"
-    assert store.read_again == 0
+    assert not any(reads)
 
 
 @pytest.mark.trio
 async def test_each_command_is_read_once_and_none_is_not_looked_for_all_the_time(autojump_clock: object) -> None:
     """An idle supervisor waits for the store to say that something is there, and reads commands only if some are."""
-
-    class Counting(MemoryStore):
-        reads: ClassVar[list[list[int]]] = []
-
-        async def commands(self, *, after: int = 0) -> list[Any]:
-            found = await super().commands(after=after)
-            self.reads.append([command.number for command in found])
-            return found
-
-    store = Counting()
+    reads: list[list[int]] = []
+    store = around(commands=noted(reads))
     async with Supervisor(store) as supervisor:
         handle = await supervisor.start(FakeAdapter([Pause(600)]), "go", policies=[OPEN])
         for _ in range(2):
@@ -455,24 +451,23 @@ async def test_each_command_is_read_once_and_none_is_not_looked_for_all_the_time
             await store.send_command(Cancel(scope="session", value="another"))
         await handle.wait()
 
-    assert store.reads == [[1], [2]]
+    assert reads == [[1], [2]]
 
 
 @anyone
 async def test_a_created_run_that_another_has_started_meanwhile_is_not_started_again() -> None:
     """Between the look at it and the claim it was begun, and its owner killed: it is lost, not created."""
 
-    class Late(MemoryStore):
-        async def run(self, run_id: str) -> RunInfo | None:
-            seen = await super().run(run_id)
-            if seen is not None and seen.status == "created":
-                owner = await self.register(Owner(owner_id="quick"), lease_s=3600)
-                await self.claim_run(run_id, epoch=owner.epoch)
-                await self.append([ev.RunStarted(run_id=run_id, session_id="s")], epoch=owner.epoch)
-                await self.release(owner.epoch)
-            return seen
+    async def begun_after(run: Any, run_id: str) -> Any:
+        seen = await run(run_id)
+        if seen is not None and seen.status == "created":
+            owner = await store.register(Owner(owner_id="quick"), lease_s=3600)
+            await store.claim_run(run_id, epoch=owner.epoch)
+            await store.append([ev.RunStarted(run_id=run_id, session_id="s")], epoch=owner.epoch)
+            await store.release(owner.epoch)
+        return seen
 
-    store, adapter = Late(), FakeAdapter()
+    store, adapter = around(run=begun_after), FakeAdapter()
     run_id = await create_run(store, "go", session_id="s")
     with pytest.raises(UsageError, match="was started before"):
         await execute_run(store, adapter, run_id, policies=[OPEN])
@@ -490,12 +485,11 @@ async def test_a_lease_that_was_not_renewed_is_tried_again_soon_unless_it_is_gon
 ) -> None:
     """An owner that was let go, and a closed store, answer the same each time."""
 
-    class Refuses(MemoryStore):
-        async def renew(self, epoch: int, *, lease_s: float) -> None:
-            if kind is not None:
-                raise StoreError("no", kind=kind)
+    async def refuses(*_: Any, **lease: Any) -> None:
+        if kind is not None:
+            raise StoreError("no", kind=kind)
 
-    ownership = Ownership(Refuses(), logger(), registered=lambda owner: None)
+    ownership = Ownership(around(renew=refuses), logger(), registered=lambda owner: None)
     owner = await ownership.owner()
     try:
         assert await ownership._renewed() is settled
@@ -507,13 +501,7 @@ async def test_a_lease_that_was_not_renewed_is_tried_again_soon_unless_it_is_gon
 @pytest.mark.parametrize("by_order", [False, True])
 async def test_who_ends_more_than_a_lease_is_long_ends_all(by_order: bool, autojump_clock: object) -> None:
     """Lost runs and such as never started: nobody renews the lease of who only ends them."""
-
-    class Slow(MemoryStore):
-        async def claim_run(self, run_id: str, *, epoch: int, lost: bool = False) -> RunInfo:
-            await anyio.sleep(LEASE_S * 0.6)
-            return await super().claim_run(run_id, epoch=epoch, lost=lost)
-
-    store = Slow()
+    store = around(claim_run=slow(LEASE_S * 0.6))
     gone = (await store.register(Owner(owner_id="gone"), lease_s=LEASE_S)).epoch
     for n in range(4):
         await store.create_run(RunInfo(run_id=f"lost{n}", session_id=f"s{n}"), epoch=gone)
@@ -529,18 +517,10 @@ async def test_who_ends_more_than_a_lease_is_long_ends_all(by_order: bool, autoj
     assert [run.status for run in await store.runs()] == ["cancelled", "failed"] * 4
 
 
-class SlowClaims(MemoryStore):
-    """Takes a second for each claim, as one whose commits are slow."""
-
-    async def claim_run(self, run_id: str, *, epoch: int, lost: bool = False) -> RunInfo:
-        await anyio.sleep(1)
-        return await super().claim_run(run_id, epoch=epoch, lost=lost)
-
-
 @pytest.mark.trio
 async def test_many_runs_that_nobody_owns_are_ended_several_at_a_time(autojump_clock: object) -> None:
-    """Those of one session one after another, as a claim of one keeps the others."""
-    store, began = SlowClaims(), trio.current_time()
+    """Those of one session one after another, as a claim of one keeps the others; commits are slow."""
+    store, began = around(claim_run=slow(1)), trio.current_time()
     for n in range(100):
         await store.create_run(RunInfo(run_id=f"r{n}", session_id=f"s{n // 2}", created_at=datetime.now(UTC)))
     ended = await withdraw_created(store, older_than=timedelta(0))

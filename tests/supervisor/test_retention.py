@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from supervised import OPEN
+from supervised import OPEN, around
 
 from proctor.adapters.stores import SQLiteStore
 from proctor.policies import events as ev
@@ -257,11 +257,10 @@ async def test_a_run_that_is_there_in_the_same_session_is_left_as_it_is() -> Non
 async def test_a_run_that_is_taken_and_cannot_be_found_is_refused() -> None:
     """It went away meanwhile: nobody knows whose it was."""
 
-    class Forgets(MemoryStore):
-        async def run(self, run_id: str) -> RunInfo | None:
-            return None
+    async def forgets(*_: Any) -> None:
+        """It has no such run."""
 
-    store = Forgets()
+    store = around(run=forgets)
     await store.create_run(RunInfo(run_id="r", session_id="s"))
     with pytest.raises(StoreError, match="exists"):
         await import_lines(store, await lines_of(await with_run("s")))

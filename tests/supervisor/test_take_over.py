@@ -1,9 +1,10 @@
 """Runs that nobody goes on with: what takes over from a lost one is created once; one never started is withdrawn."""
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
-from supervised import OPEN
+from supervised import OPEN, around
 
 from proctor.policies.events import RunCancelled, RunStarted
 from proctor.supervisor import Cancel, MemoryStore, RunInfo, StoreError, UsageError, execute_run, withdraw_created
@@ -72,13 +73,12 @@ async def test_an_order_that_came_before_ends_both(scope: str) -> None:
 async def test_an_order_that_comes_in_between_is_passed_on(scope: str) -> None:
     """It was given before the new run was there, so it is no order to that one."""
 
-    class Ordered(MemoryStore):
-        async def create_run(self, run: RunInfo, *, epoch: int = 0) -> RunInfo:
-            if run.run_id == "r.2":
-                await self.send_command(_order(scope))
-            return await super().create_run(run, epoch=epoch)
+    async def ordered(create_run: Any, run: RunInfo, **more: Any) -> Any:
+        if run.run_id == "r.2":
+            await store.send_command(_order(scope))
+        return await create_run(run, **more)
 
-    store = Ordered()
+    store = around(create_run=ordered)
     await create_next(store, await store.create_run(RUN))
 
     assert (await cancelled(store))[1:] == ["r.2"]
@@ -87,12 +87,11 @@ async def test_an_order_that_comes_in_between_is_passed_on(scope: str) -> None:
 async def test_a_store_that_fails_is_reported() -> None:
     """The lost run is not ended then: whoever comes next does both."""
 
-    class Failing(MemoryStore):
-        async def create_run(self, run: RunInfo, *, epoch: int = 0) -> RunInfo:
-            raise StoreError("no room on the disk")
+    async def fails(*_: Any) -> None:
+        raise StoreError("no room on the disk")
 
     with pytest.raises(StoreError, match="no room"):
-        await create_next(Failing(), RUN)
+        await create_next(around(create_run=fails), RUN)
 
 
 async def test_a_run_without_a_word_of_it_stays_lost() -> None:
@@ -162,19 +161,16 @@ async def test_several_of_one_session_are_withdrawn_together() -> None:
     assert {run.status for run in await store.runs()} == {"cancelled"}
 
 
-class StartedMeanwhile(MemoryStore):
-    """Between the look at the runs and the claim, another process starts one and dies."""
-
-    async def claim_run(self, run_id: str, *, epoch: int, lost: bool = False) -> RunInfo:
-        async with passing_owner(self) as other:
-            await super().claim_run(run_id, epoch=other.epoch)
-            await self.append([RunStarted(run_id=run_id, session_id=f"s-{run_id}")], epoch=other.epoch)
-        return await super().claim_run(run_id, epoch=epoch, lost=lost)
-
-
 async def test_one_that_was_started_meanwhile_is_left_to_be_reaped() -> None:
-    """It is lost, not withdrawn, and the others are still ended."""
-    store = StartedMeanwhile()
+    """By a process that dies, between the look at the runs and the claim: it is lost, not withdrawn."""
+
+    async def started_before(claim_run: Any, run_id: str, **how: Any) -> Any:
+        async with passing_owner(store) as other:
+            await claim_run(run_id, epoch=other.epoch)
+            await store.append([RunStarted(run_id=run_id, session_id=f"s-{run_id}")], epoch=other.epoch)
+        return await claim_run(run_id, **how)
+
+    store = around(claim_run=started_before)
     await created(store, "started", hours=48)
 
     assert await withdraw_created(store, older_than=DAY, now=NOW) == []
