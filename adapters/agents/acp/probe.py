@@ -13,10 +13,11 @@ from typing import Final
 import anyio
 import msgspec
 
-from proctor.policies.events import Event, RunCompleted, RunFailed, ToolCallStarted, TurnStarted
+from proctor.policies.events import RunFailed, ToolCallStarted, TurnStarted
 from proctor.policies.events.calls import ToolCall
 from proctor.supervisor.errors import ProviderError, UsageError
-from proctor.supervisor.ports.adapter import Adapter, GateAnswer, Launch
+from proctor.supervisor.ports.adapter import Adapter, GateAnswer
+from proctor.supervisor.testing.adapter_fixture import Drive, Driven
 
 BY_COMMAND: Final = "proctor-probe-command"
 BY_EDIT: Final = "proctor-probe-edit"
@@ -60,16 +61,16 @@ async def probe(make: Callable[[Path], Adapter], folder: Path) -> ProbeReport:
     the agent cannot be started, or failed.
     """
     allowed_in, refused_in = _two_folders(folder)
-    allowing, refusing = _Watch(allowed_in, allow=True), _Watch(refused_in, allow=False)
-    await allowing.run(make(allowed_in))
-    await refusing.run(make(refused_in))
+    allowing, early = await _run(make(allowed_in), allowed_in, allow=True)
+    refusing, _ = await _run(make(refused_in), refused_in, allow=False)
+    unasked = [event.tool_name for event in allowing.events if isinstance(event, ToolCallStarted)]
     return ProbeReport(
-        asked=allowing.proposed_names(),
-        unasked=allowing.unasked_names(),
-        early=tuple(sorted(allowing.early)),
-        refusal_held=refusing.refusal_held(),
-        went_on_after_refusal=refusing.went_on if refusing.proposed else None,
-        completed=allowing.completed and refusing.completed,
+        asked=tuple(dict.fromkeys(call.name for call in allowing.proposed)),
+        unasked=tuple(dict.fromkeys(unasked)),
+        early=tuple(sorted(early)),
+        refusal_held=not _made(refused_in) if refusing.proposed else None,
+        went_on_after_refusal=_went_on(refusing) if refusing.proposed else None,
+        completed=all("run_completed" in done.types for done in (allowing, refusing)),
     )
 
 
@@ -82,57 +83,32 @@ def _two_folders(folder: Path) -> tuple[Path, Path]:
     return made
 
 
-class _Watch:
-    """One run of the probe, and what was seen of it."""
+async def _run(adapter: Adapter, folder: Path, *, allow: bool) -> tuple[Driven, set[str]]:
+    """One run, and the files that existed before a call that mentions them was allowed."""
+    early: set[str] = set()
 
-    def __init__(self, folder: Path, *, allow: bool) -> None:
-        self.proposed: dict[str, ToolCall] = {}
-        self.unasked: dict[str, str] = {}
-        self.early: set[str] = set()
-        self.went_on = False
-        self.completed = False
-        self._failure: object = None
-        self._folder = folder
-        self._allow = allow
+    async def answer(call: ToolCall) -> GateAnswer:
+        allowed = [str(each.input) for each in drive.done.proposed[:-1]] if allow else []
+        mentioned = {name for name in _made(folder) if name in str(call.input)}
+        early.update(name for name in mentioned if not any(name in given for given in allowed))
+        return GateAnswer(allowed=allow, tell_model=None if allow else "Not available here.")
 
-    async def run(self, adapter: Adapter) -> None:
-        await adapter.prepare()
-        run_id = f"probe-{uuid.uuid4().hex}"
-        launch = Launch(run_id=run_id, session_id=run_id, prompt=PROMPT, gate=self._gate)
-        async with adapter.open(launch) as provider:
-            with anyio.move_on_after(TIMEOUT_S):
-                async for event in provider.events():
-                    self._see(event)
-        if self._failure is not None:
-            raise ProviderError(f"the probed agent failed: {self._failure}")
-
-    def proposed_names(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(call.name for call in self.proposed.values()))
-
-    def unasked_names(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(self.unasked.values()))
-
-    def refusal_held(self) -> bool | None:
-        return not self._made() if self.proposed else None
-
-    async def _gate(self, call: ToolCall) -> GateAnswer:
-        mentioned = str(call.input)
-        self.early |= {name for name in self._made() if name in mentioned and not self._earlier(name)}
-        self.went_on = self.went_on or bool(self.proposed)
-        self.proposed[call.id] = call
-        return GateAnswer(allowed=self._allow, tell_model=None if self._allow else "Not available here.")
-
-    def _earlier(self, name: str) -> bool:
-        """Whether a call that mentions a file was allowed before, so that the file may exist."""
-        return self._allow and any(name in str(call.input) for call in self.proposed.values())
-
-    def _made(self) -> set[str]:
-        return {name for name in (BY_COMMAND, BY_EDIT) if (self._folder / name).exists()}
-
-    def _see(self, event: Event) -> None:
-        if isinstance(event, ToolCallStarted):
-            self.unasked[event.tool_call_id] = event.tool_name
+    drive = Drive(adapter, answer=answer)
+    with anyio.move_on_after(TIMEOUT_S):
+        await drive.run(PROMPT, run_id=f"probe-{uuid.uuid4().hex}")
+    if drive.done.error is not None:
+        raise drive.done.error
+    for event in drive.done.events:
         if isinstance(event, RunFailed):
-            self._failure = event.error
-        self.completed = self.completed or isinstance(event, RunCompleted)
-        self.went_on = self.went_on or (bool(self.proposed) and isinstance(event, TurnStarted))
+            raise ProviderError(f"the probed agent failed: {event.error}")
+    return drive.done, early
+
+
+def _went_on(done: Driven) -> bool:
+    """Whether the agent proposed or said more after its first call."""
+    first = done.log.index(done.proposed[0])
+    return any(isinstance(later, ToolCall | TurnStarted) for later in done.log[first + 1 :])
+
+
+def _made(folder: Path) -> set[str]:
+    return {name for name in (BY_COMMAND, BY_EDIT) if (folder / name).exists()}
