@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from proctor.policies.events.run_context import Capabilities
-from proctor.supervisor.errors import ProviderError, ProviderUnavailableError, UsageError
+from proctor.supervisor.errors import ProviderError, ProviderUnavailableError, UnknownSessionError, UsageError
 from proctor.supervisor.ports.adapter import Launch
 
 from ...kit.client_process import Workspace, start_client
@@ -18,19 +18,7 @@ from ...kit.client_tools import offering, tools_of
 from ...kit.launch_options import NoLaunchOptions
 from ...kit.process_tree import end_orphans
 from ...kit.provider import helpers
-from .connection import (
-    KNOWN,
-    AcpConnection,
-    AgentTraits,
-    agent_of,
-    can_load,
-    choose,
-    greet,
-    load_session,
-    new_session,
-    server_parameters,
-    switched,
-)
+from .connection import KNOWN, AcpConnection, AgentTraits, agent_of, can_load, server_parameters, switched
 from .session import UNASKED_S, AcpSession
 from .translation import CostMeter
 
@@ -127,7 +115,7 @@ class AcpAdapter(NoLaunchOptions):
             ) as process,
             helpers() as tasks,
         ):
-            connection = AcpConnection(process, session)
+            connection = AcpConnection(process, session, start_s=self._start_s)
             tasks.start_soon(process.read_stderr)
             tasks.start_soon(process.end_orphans)
             session.attach(connection, tasks)
@@ -140,14 +128,16 @@ class AcpAdapter(NoLaunchOptions):
             yield session
 
     async def _open_session(self, connection: AcpConnection, resume: str | None) -> tuple[str, dict[str, Any]]:
-        greeting = await greet(connection, timeout_s=self._start_s)
+        greeting = await connection.greet()
         self._traits = msgspec.structs.replace(self._traits, loads=can_load(greeting))
+        if resume is not None and not self._traits.loads:
+            raise UnknownSessionError(f"{connection.process.name} cannot resume a session")
         place = {"cwd": str(self._workspace.folder), "mcpServers": self._servers}
         try:
             if resume is None:
-                taken = await new_session(connection, place, timeout_s=self._start_s)
+                taken = await connection.new_session(place)
             else:
-                taken = await load_session(connection, greeting, resume, place, timeout_s=self._start_s)
+                taken = await connection.load_session(resume, place)
         except ProviderUnavailableError as error:
             raise _with_ways_to_log_in(error, greeting) from error
         agent_info = greeting.get("agentInfo")
@@ -155,8 +145,8 @@ class AcpAdapter(NoLaunchOptions):
         metadata = {
             "agent": agent.get("name"),
             "agent_version": agent.get("version"),
-            "model": await choose(connection, taken, "model", self._model, timeout_s=self._start_s),
-            "mode": await choose(connection, taken, "mode", self._mode, timeout_s=self._start_s),
+            "model": await connection.choose(taken, "model", self._model),
+            "mode": await connection.choose(taken, "mode", self._mode),
             "cwd": str(self._workspace.folder),
         }
         return str(taken["sessionId"]), metadata

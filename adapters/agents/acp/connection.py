@@ -9,8 +9,8 @@ import msgspec
 from proctor.policies.values.json_values import NOT_JSON
 from proctor.supervisor.errors import ProviderError, ProviderUnavailableError, UnknownSessionError, UsageError
 
-from ...kit.client_process import RpcClient
-from ...kit.jsonrpc import RpcError
+from ...kit.client_process import ClientProcess, RpcClient
+from ...kit.jsonrpc import RpcError, RpcHandler
 
 
 class AgentTraits(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,17 +78,6 @@ def agent_of(command: Sequence[str]) -> str:
 AUTH_REQUIRED: Final = -32000
 
 
-class AcpConnection(RpcClient):
-    """A running agent; if nobody is logged in, its errors are ProviderUnavailableErrors."""
-
-    def refusal(self, method: str, error: RpcError) -> ProviderError:
-        refused = super().refusal(method, error)
-        if error.code != AUTH_REQUIRED:
-            return refused
-        answer = refused.details["said"]
-        return ProviderUnavailableError(f"{self.process.name} is not logged in: {answer}", details=refused.details)
-
-
 VERSION: Final = 1
 _CLIENT: Final = {"name": "proctor", "version": "0"}
 _OFFERED: Final = {"fs": {"readTextFile": False, "writeTextFile": False}, "terminal": False}
@@ -107,73 +96,78 @@ def server_parameters(servers: Sequence[Mapping[str, Any]]) -> list[dict[str, An
     return [_server(n, server) for n, server in enumerate(servers)]
 
 
-async def greet(connection: AcpConnection, *, timeout_s: float) -> dict[str, Any]:
-    """Agree on the protocol; returns the agent's description of itself. Raises ProviderError."""
-    params = {"protocolVersion": VERSION, "clientInfo": _CLIENT, "clientCapabilities": _OFFERED}
-    answer = await connection.request("initialize", params, timeout_s=timeout_s)
-    if answer.get("protocolVersion") != VERSION:
-        spoken = answer.get("protocolVersion")
-        raise ProviderError(f"{connection.process.name} speaks version `{spoken}` of the protocol, not {VERSION}")
-    return answer
+class AcpConnection(RpcClient):
+    """A running agent, which may take `start_s` seconds for each step of its start; if nobody is logged in, its
+    errors are ProviderUnavailableErrors.
+    """
+
+    def __init__(self, process: ClientProcess, handler: RpcHandler, *, start_s: float) -> None:
+        super().__init__(process, handler)
+        self._start_s = start_s
+
+    def refusal(self, method: str, error: RpcError) -> ProviderError:
+        refused = super().refusal(method, error)
+        if error.code != AUTH_REQUIRED:
+            return refused
+        answer = refused.details["said"]
+        return ProviderUnavailableError(f"{self.process.name} is not logged in: {answer}", details=refused.details)
+
+    async def greet(self) -> dict[str, Any]:
+        """Agree on the protocol; returns the agent's description of itself. Raises ProviderError."""
+        params = {"protocolVersion": VERSION, "clientInfo": _CLIENT, "clientCapabilities": _OFFERED}
+        answer = await self._step("initialize", params)
+        if answer.get("protocolVersion") != VERSION:
+            spoken = answer.get("protocolVersion")
+            raise ProviderError(f"{self.process.name} speaks version `{spoken}` of the protocol, not {VERSION}")
+        return answer
+
+    async def new_session(self, place: dict[str, Any]) -> dict[str, Any]:
+        """Start a session; returns the agent's answer with its `sessionId`. Raises ProviderError."""
+        answer = await self._step("session/new", place)
+        if not isinstance(answer.get("sessionId"), str):
+            raise ProviderError(f"{self.process.name} started a session without an id")
+        return answer
+
+    async def load_session(self, session_id: str, place: dict[str, Any]) -> dict[str, Any]:
+        """Resume an earlier session. Raises UnknownSessionError if the agent rejects it, ProviderError if the agent
+        is gone.
+
+        The protocol has no error for an unknown session, so that every error but a missing login means one.
+        """
+        try:
+            answer = await self._step("session/load", {**place, "sessionId": session_id})
+        except ProviderError as error:
+            reason = error.details.get("said")
+            if reason is None or isinstance(error, ProviderUnavailableError):
+                raise
+            raise UnknownSessionError(
+                f"{self.process.name} does not resume session `{session_id}`: {reason}", details=error.details
+            ) from error
+        return {**answer, "sessionId": session_id}
+
+    async def choose(self, session: Mapping[str, Any], what: str, wanted: str | None) -> str | None:
+        """Have the session use a model or a mode (`what`); returns the one it uses, None if the agent does not say.
+
+        `session` is the agent's answer when the session was created or resumed; `wanted` None leaves the choice to
+        the agent. Raises ProviderError if the agent does not offer it.
+        """
+        offered, chosen, method, params = _choices(session, what)
+        if wanted is None or wanted == chosen:
+            return chosen
+        if wanted not in offered:
+            choices = ", ".join(f"`{name}`" for name in offered) or "none"
+            raise ProviderError(f"{self.process.name} has no {what} `{wanted}`; it offers {choices}")
+        key = "value" if "configId" in params else f"{what}Id"
+        await self._step(method, {"sessionId": session["sessionId"], **params, key: wanted})
+        return wanted
+
+    async def _step(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        return await self.request(method, params, timeout_s=self._start_s)
 
 
 def can_load(greeting: Mapping[str, Any]) -> bool:
     """Whether the agent says that it resumes earlier sessions."""
     return bool(_mapping(greeting.get("agentCapabilities")).get("loadSession"))
-
-
-async def new_session(connection: AcpConnection, place: Mapping[str, Any], *, timeout_s: float) -> dict[str, Any]:
-    """Start a session; returns the agent's answer with its `sessionId`. Raises ProviderError."""
-    answer = await connection.request("session/new", dict(place), timeout_s=timeout_s)
-    if not isinstance(answer.get("sessionId"), str):
-        raise ProviderError(f"{connection.process.name} started a session without an id")
-    return answer
-
-
-async def load_session(
-    connection: AcpConnection,
-    greeting: Mapping[str, Any],
-    session_id: str,
-    place: Mapping[str, Any],
-    *,
-    timeout_s: float,
-) -> dict[str, Any]:
-    """Resume an earlier session. Raises UnknownSessionError if the agent rejects it, ProviderError if the agent is
-    gone.
-
-    The protocol has no error for an unknown session, so that every error but a missing login means one.
-    """
-    if not can_load(greeting):
-        raise UnknownSessionError(f"{connection.process.name} cannot resume a session")
-    try:
-        answer = await connection.request("session/load", {**place, "sessionId": session_id}, timeout_s=timeout_s)
-    except ProviderError as error:
-        reason = error.details.get("said")
-        if reason is None or isinstance(error, ProviderUnavailableError):
-            raise
-        raise UnknownSessionError(
-            f"{connection.process.name} does not resume session `{session_id}`: {reason}", details=error.details
-        ) from error
-    return {**answer, "sessionId": session_id}
-
-
-async def choose(
-    connection: AcpConnection, session: Mapping[str, Any], what: str, wanted: str | None, *, timeout_s: float
-) -> str | None:
-    """Have the session use a model or a mode (`what`); returns the one it uses, None if the agent does not say.
-
-    `session` is the agent's answer when the session was created or resumed; `wanted` None leaves the choice to the
-    agent. Raises ProviderError if the agent does not offer it.
-    """
-    offered, chosen, method, params = _choices(session, what)
-    if wanted is None or wanted == chosen:
-        return chosen
-    if wanted not in offered:
-        choices = ", ".join(f"`{name}`" for name in offered) or "none"
-        raise ProviderError(f"{connection.process.name} has no {what} `{wanted}`; it offers {choices}")
-    key = "value" if "configId" in params else f"{what}Id"
-    await connection.request(method, {"sessionId": session["sessionId"], **params, key: wanted}, timeout_s=timeout_s)
-    return wanted
 
 
 def _choices(session: Mapping[str, Any], what: str) -> tuple[list[str], str | None, str, dict[str, Any]]:
