@@ -5,8 +5,6 @@ import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from queue import Queue
-from threading import Thread
 from typing import Any
 
 import anyio
@@ -18,6 +16,7 @@ from proctor.supervisor import Store, StoredApproval
 from proctor.supervisor.control.ownership import reap
 from proctor.supervisor.testing.fakes import PATIENCE_S
 from tests.forked_programs import Forked
+from tests.owning_processes import Process
 from tests.stored_rows import in_store, once, stored_events
 
 POLL_S = 0.02
@@ -25,31 +24,17 @@ POLL_S = 0.02
 PROGRAMS = Path(__file__).parent / "adapters/agents/claude"
 
 
-class Program:
+class Program(Process):
     """A process that is spoken to in lines of JSON."""
-
-    def __init__(self, process: Forked) -> None:
-        self.process = process
-        self._lines: Queue[str] = Queue()
-        self._reader = Thread(target=self._read, daemon=True)
-        self._reader.start()
 
     def next_line(self) -> dict[str, Any]:
         """Its next line."""
-        line = self._lines.get(timeout=PATIENCE_S)
-        assert line, "it has ended"
-        found: dict[str, Any] = json.loads(line)
+        found: dict[str, Any] = json.loads(self.until("{"))
         return found
-
-    def _read(self) -> None:
-        for line in self.process.stdout:
-            self._lines.put(line)
-        self._lines.put("")
 
     def tell(self, granted: bool, **answer: Any) -> None:
         """Answer what it has shown."""
-        self.process.stdin.write(json.dumps({"granted": granted, "by": "ana", **answer}) + "\n")
-        self.process.stdin.flush()
+        self.go_on(json.dumps({"granted": granted, "by": "ana", **answer}))
 
     def answered(self, granted: bool, **answer: Any) -> dict[str, Any]:
         """What came of an answer."""
@@ -65,7 +50,7 @@ class Program:
     def kill(self) -> None:
         """SIGKILL."""
         self.process.kill()
-        self._reader.join(PATIENCE_S)
+        self.rest()
         with self.process:  # waits, and closes its pipes
             pass
 

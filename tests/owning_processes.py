@@ -54,6 +54,7 @@ class Process:
         """All lines, once it has ended."""
         while self._fresh.get(timeout=PATIENCE_S) is not None:
             pass
+        self._fresh.put(None)  # for the next call
         return self.lines
 
     def go_on(self, line: str = "") -> None:
