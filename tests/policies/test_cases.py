@@ -1,6 +1,7 @@
 """Cases of the policy language as data, which any engine can run (tests/policies/cases/*.json).
 
-A case has a sentence (`it`), a `policy` or a stack of them (or `policies` by name that each answer so), and steps:
+A case has a sentence (`it`), a `policy` or a stack of them (or `policies` by name that each answer so), the run's
+`context`, whether the `agent` has the tools of agent_tools.json (which have portable names and inputs), and steps:
 `ask` a tool (`input`, `turn`, `id`): the `answer`, the `objects` by id; what runs then `completes` with `returns`,
 `fails`, or stays in flight (`then`); `start: false` leaves it allowed only. `saw` a call nobody proposed: `finds`
 by id. `ends` an id. `user` says something. `event` happens: `finds`. `approve` an id, with other fields of the grant.
@@ -21,6 +22,7 @@ import yaml
 
 from proctor.policies import Monitor, RunContext, ToolCall, Violation, compile_policy, merge_policies, parse_policies
 from proctor.policies.events import Event, decode_event
+from proctor.policies.events.run_context import Tool
 
 FILES = sorted((Path(__file__).parent / "cases").glob("*.json"))
 CASES = [
@@ -31,6 +33,7 @@ CASES = [
 ]
 VIOLATIONS = Path(__file__).with_name("violations_in_full.yaml")
 """What some cases find, whole: PROCTOR_TRANSCRIPTS=write pytest tests/policies/test_cases.py makes it anew."""
+TOOLS = msgspec.json.decode(Path(__file__).with_name("agent_tools.json").read_bytes(), type=tuple[Tool, ...])
 ENDINGS = {"completes": "tool_call_completed", "fails": "tool_call_failed", "is refused": "tool_call_denied"}
 
 
@@ -41,7 +44,8 @@ class Played:
         stack = case["policy"] if isinstance(case["policy"], list) else [case["policy"]]
         documents = [{"version": 1, "name": f"p{n}", "on_violation": "deny", **each} for n, each in enumerate(stack)]
         documents = [{key: value for key, value in each.items() if value is not None} for each in documents]
-        self.compiled = compile_policy(merge_policies([p for each in documents for p in parse_policies(each)]))
+        merged = merge_policies([p for each in documents for p in parse_policies(each)])
+        self.compiled = compile_policy(merged, tools=TOOLS if case.get("agent") else ())
         self.context = RunContext(**case.get("context", {}))
         self.monitor: Monitor = self.compiled.monitor(self.context)
         self.variant = variant
@@ -98,6 +102,7 @@ class Played:
         assert shown or decision.action in ("deny", "cancel"), step
         assert decision.action == step.get("answer", "allow"), (step, self.variant)
         assert violated == step.get("objects", violated), step
+        assert (decision.tool_name, decision.tool_input) == (tool, input), step
 
         self.digests[id] = decision.input_digest
         if decision.action in ("deny", "cancel"):

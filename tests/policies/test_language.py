@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from proctor.policies import PolicyError, parse_policies
 from proctor.policies.events.calls import copied
+from proctor.policies.events.run_context import PORTABLE
 from proctor.policies.language.conditions import Condition, OutputRef
 from proctor.policies.language.facts import Directories, SeenValues
 from proctor.policies.language.predicates import compile_conditions
@@ -318,6 +319,13 @@ def test_a_place_is_inside_another_as_their_texts_tell() -> None:
 def test_a_tool_pattern_is_a_whole_name_glob_without_case(pattern: str, name: str, matches: bool) -> None:
     """`*` crosses every separator."""
     assert matcher([pattern])(name) is matches
+
+
+def test_the_portable_names_are_the_ones_of_the_language() -> None:
+    """Eleven acts."""
+    acts = "bash delete edit fetch glob grep move read task web_search write"
+
+    assert sorted(PORTABLE) == acts.split()
 
 
 @pytest.mark.parametrize("pattern", ["", "  ", "[ab", "[", "[z-a]"])
