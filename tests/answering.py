@@ -1,5 +1,7 @@
 """Answering held calls in tests; by the command line with a token of a store, as they have no terminal."""
 
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -30,6 +32,25 @@ async def kind(store: Store, approval_id: str, **given: Any) -> str:
     except ApprovalError as error:
         return error.kind
     return "counts"
+
+
+async def answered_by_a_process(store: Path, approval_id: str, by: str, *, granted: bool = True) -> str:
+    """The same of an answer that a process of its own gives."""
+    command = [sys.executable, "-c", _ANSWERS, str(store), approval_id, by, str(granted)]
+    return (await anyio.run_process(command, stderr=subprocess.STDOUT)).stdout.decode().strip()
+
+
+_ANSWERS = """
+import sys, anyio
+from proctor.adapters.stores import SQLiteStore
+from tests.answering import kind
+
+async def main(path, approval_id, by, granted):
+    async with SQLiteStore(path) as store:
+        print(await kind(store, approval_id, by=by, granted=granted == "True"))
+
+anyio.run(main, *sys.argv[1:])
+"""
 
 
 def token_of(arguments: Sequence[str]) -> dict[str, str]:

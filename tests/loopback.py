@@ -8,8 +8,11 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 Answer = Callable[["Exchange"], None]
 
@@ -84,6 +87,17 @@ class Server:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
+
+
+def raw(place: str, *pieces: bytes) -> bytes:
+    """What is answered at `HOST:PORT` to these bytes until the other end hangs up, be it in the midst of them."""
+    host, _, port = place.rpartition(":")
+    answered: list[bytes] = []
+    with socket.create_connection((host, int(port)), PATIENCE_S) as connection, suppress(ConnectionError):
+        for piece in pieces:
+            connection.sendall(piece)
+        answered.extend(iter(lambda: connection.recv(65536), b""))
+    return b"".join(answered)
 
 
 class _Threading(ThreadingHTTPServer):

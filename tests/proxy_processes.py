@@ -21,6 +21,7 @@ HELLO = {
     "method": "initialize",
     "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}},
 }
+SESSION = "mcp-session-id"
 READY = {"jsonrpc": "2.0", "method": "notifications/initialized"}
 
 
@@ -29,10 +30,12 @@ def proctor() -> str:
     return str(warm_proctor("proctor.adapters.mcp_proxy.*"))
 
 
-def command(folder: Path, *more: str, policy: str = POLICY, server: Path = QUICK) -> list[str]:
-    """A proxy before the server that writes files."""
+def command(folder: Path, *more: str, policy: str = POLICY, server: Path | str = QUICK) -> list[str]:
+    """A proxy before a program, as a rule the server that writes files, or before what is at a URL."""
     (folder / "policy.yaml").write_text(policy)
     options = ["--policy", str(folder / "policy.yaml"), "--store", str(folder / "store.db"), *more]
+    if isinstance(server, str):
+        return [proctor(), "mcp", *options, "--url", server]
     return [proctor(), "mcp", *options, "--", sys.executable, *_alone(server), str(server)]
 
 

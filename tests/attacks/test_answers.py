@@ -1,13 +1,11 @@
 """Answers that could look as if they counted: of several that race, and those that nobody reads."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import anyio
 import anyio.lowlevel
 import pytest
-from answering import kind, until_held
+from answering import answered_by_a_process, kind, until_held
 
 from proctor.adapters.stores import SQLiteStore
 from proctor.policies import parse_policies
@@ -17,21 +15,6 @@ from proctor.supervisor.testing.store_approvals import requested
 
 pytestmark = pytest.mark.anyio
 ASKING = parse_policies("{name: p, rules: [{type: blocklist, tools: [bash], action: request_approval}]}")
-ANSWERS = """
-import sys, anyio
-from proctor.adapters.stores import SQLiteStore
-from proctor.supervisor import ApprovalAnswer, ApprovalError, answer
-
-async def main(path, approval_id, by):
-    async with SQLiteStore(path) as store:
-        try:
-            await answer(store, approval_id, ApprovalAnswer(granted=by != "eve", by=by))
-            print("counts", by)
-        except ApprovalError as error:
-            print(error.kind, by)
-
-anyio.run(main, *sys.argv[1:])
-"""
 
 
 async def test_of_answers_from_several_processes_one_counts(tmp_path: Path) -> None:
@@ -41,20 +24,19 @@ async def test_of_answers_from_several_processes_one_counts(tmp_path: Path) -> N
     async with SQLiteStore(path) as store, Supervisor(store) as supervisor:
         handle = await supervisor.start(adapter, "go", policies=ASKING)
         request = await until_held(supervisor)
-        lines: list[str] = []
+        came: dict[str, str] = {}
 
         async def answered(by: str) -> None:
-            command = [sys.executable, "-c", ANSWERS, str(path), request.approval_id, by]
-            lines.append((await anyio.run_process(command, stderr=subprocess.STDOUT)).stdout.decode().strip())
+            came[by] = await answered_by_a_process(path, request.approval_id, by, granted=by != "eve")
 
         async with anyio.create_task_group() as tasks:
             for by in ("ana", "eve", "bob"):
                 tasks.start_soon(answered, by)
         await handle.wait()
         approval = await store.approval(request.approval_id)
-    (winner,) = [line.split()[1] for line in lines if line.startswith("counts")]
+    (winner,) = [by for by, kind in came.items() if kind == "counts"]
 
-    assert sorted(line.split()[0] for line in lines) == ["answered", "answered", "counts"]
+    assert sorted(came.values()) == ["answered", "answered", "counts"]
     assert approval is not None
     assert approval.answer is not None
     assert (approval.answer.by, approval.recorded) == (winner, True)

@@ -1,16 +1,13 @@
 """Getting around the MCP proxy: odd messages of clients and of servers, on a pipe and over HTTP."""
 
 import json
-import socket
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from proxy_processes import HELLO, HOSTILE, READY, ProxyOverHttp, Talk, call, last_ping, line_of, post, talk
-
-from proctor.supervisor.testing.fakes import PATIENCE_S
+from loopback import raw
+from proxy_processes import HELLO, HOSTILE, READY, SESSION, ProxyOverHttp, Talk, call, last_ping, line_of, post, talk
 
 pytest.importorskip("mcp", reason="needs the MCP library: pip install '.[mcp]'")
 
@@ -61,20 +58,6 @@ def test_an_odd_message_is_no_call(tmp_path: Path) -> None:
     assert {*results} <= {"hello", 73, 77, 78, "last"}
 
 
-SESSION = "mcp-session-id"
-
-
-def raw(url: str, *pieces: bytes) -> bytes:
-    """Everything that is answered to these bytes until the proxy hangs up, be it in the midst of them."""
-    place = urlsplit(url)
-    answered: list[bytes] = []
-    with socket.create_connection((place.hostname, place.port), PATIENCE_S) as door, suppress(ConnectionError):
-        for piece in pieces:
-            door.sendall(piece)
-        answered.extend(iter(lambda: door.recv(65536), b""))
-    return b"".join(answered)
-
-
 def head(url: str, *lines: str) -> bytes:
     """The head of a request to the proxy; the connection ends after it."""
     given = [f"Host: {urlsplit(url).netloc}", "Content-Type: application/json", "Connection: close", *lines]
@@ -104,13 +87,13 @@ def test_only_a_handshake_starts_a_server_and_its_session_takes_a_call_in_one_wa
         headers = {SESSION: session}
         post(url, READY, **headers)
         chunks = b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in (denied[:9], denied[9:])) + b"0\r\n\r\n"
-        line = f"{SESSION}: {session}"
-        raw(url, head(url, line, "Transfer-Encoding: chunked"), chunks)
-        twice = raw(url, head(url, line, "Content-Length: 4", "Transfer-Encoding: chunked") + chunks)
-        raw(url, head(url, line, "Content-Length: 2", f"Content-Length: {len(denied)}"), denied)
-        raw(url, head(url, line, f"{SESSION}: other", f"Content-Length: {len(denied)}"), denied)
+        line, place = f"{SESSION}: {session}", urlsplit(url).netloc
+        raw(place, head(url, line, "Transfer-Encoding: chunked"), chunks)
+        twice = raw(place, head(url, line, "Content-Length: 4", "Transfer-Encoding: chunked") + chunks)
+        raw(place, head(url, line, "Content-Length: 2", f"Content-Length: {len(denied)}"), denied)
+        raw(place, head(url, line, f"{SESSION}: other", f"Content-Length: {len(denied)}"), denied)
         raw(
-            url,
+            place,
             head(url, line, "Content-Length: 2") + b"{}" + head(url, line, f"Content-Length: {len(denied)}") + denied,
         )
         for body in (b"[" + denied + b"]", b"\xef\xbb\xbf" + denied, denied.decode().encode("utf-16")):

@@ -1,13 +1,12 @@
 """The proxy's gate: what is refused never reaches the server, and what is allowed is recorded first."""
 
-import subprocess
-import sys
 from functools import partial
 from typing import Any
 
 import anyio
 import psutil
 import pytest
+from answering import answered_by_a_process
 from stored_rows import once
 
 from proctor.policies.errors import PolicyViolationError
@@ -59,24 +58,13 @@ async def test_another_process_approves_a_held_call(bench: Any) -> None:
     """The call runs after the answer came through the store's file, and not before."""
     target = bench.dir / "approved"
     policy = "{name: p, tool_rules: [{deny: [write], action: request_approval}]}"
-    code = (
-        "import sys, anyio\n"
-        "from proctor.adapters.stores import SQLiteStore\n"
-        "from proctor.supervisor import ApprovalAnswer\n"
-        "from proctor.supervisor.control.approval_inbox import answer\n"
-        "async def main():\n"
-        "    async with SQLiteStore(sys.argv[1]) as store:\n"
-        "        await answer(store, sys.argv[2], ApprovalAnswer(granted=True, by='ana'))\n"
-        "anyio.run(main)\n"
-    )
     existed = True
     async with bench.sqlite() as store:
         async with bench.proxied(policy, store=store) as proxied, anyio.create_task_group() as tasks:
             tasks.start_soon(partial(proxied.call, "write", path=str(target), text="x"))
             waiting = await once(store, pending)
             existed = target.exists()
-            command = [sys.executable, "-c", code, str(store.path), waiting[0].approval_id]
-            await anyio.run_process(command, stderr=subprocess.STDOUT)
+            assert await answered_by_a_process(store.path, waiting[0].approval_id, "ana") == "counts"
         granted = [
             event async for event in store.read(waiting[0].session_id) if event.type == "tool_approval_granted"
         ]

@@ -1,13 +1,10 @@
 """`proctor mcp` as a process of its own: exit codes, signals, standard input and output, HTTP."""
 
-import http.client
 import json
 import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +13,8 @@ import anyio
 import psutil
 import pytest
 from mcp import Client, StdioServerParameters
-from proxy_processes import proctor
+from proxy_processes import HELLO, SESSION, ProxyOverHttp, post, proctor
+from proxy_processes import QUICK as SERVER
 
 from proctor.adapters.cli import main
 from proctor.adapters.mcp_proxy import downstream
@@ -30,26 +28,13 @@ from proctor.supervisor import MemoryStore
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
 PROCTOR = [sys.executable, "-c", "from proctor.adapters.cli import main; main()"]
-QUICK = [sys.executable, "-S", str(Path(__file__).with_name("quick_server.py"))]
+QUICK = [sys.executable, "-S", str(SERVER)]
 
 
 def arguments(folder: Path, policy: str, *more: str) -> list[str]:
     file = folder / "policy.yaml"
     file.write_text(policy)
     return ["mcp", "--policy", str(file), "--store", str(folder / "store.db"), *more]
-
-
-@asynccontextmanager
-async def listening(arguments: list[str]) -> AsyncIterator[str]:
-    """A proxy that serves clients over HTTP until it is told to end; yields its URL."""
-    async with await anyio.open_process([proctor(), *arguments], stdin=subprocess.DEVNULL) as process:
-        assert process.stderr is not None
-        errors = ""
-        while "listening on " not in errors or not errors.endswith("\n"):
-            errors += (await process.stderr.receive()).decode()
-        yield errors.rpartition("listening on ")[2].strip()
-        process.send_signal(signal.SIGTERM)
-        await process.wait()
 
 
 def test_bad_usage_and_bad_policies_exit_with_2(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -67,12 +52,6 @@ def test_bad_usage_and_bad_policies_exit_with_2(tmp_path: Path, capfd: pytest.Ca
         assert why in capfd.readouterr().err
 
 
-HELLO = {
-    "jsonrpc": "2.0",
-    "id": 1,
-    "method": "initialize",
-    "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}},
-}
 GONE = "import os, sys; os.close(1); print('gone', file=sys.stderr, flush=True); input()"
 GARBAGE = "print('gar\\x1b[31mbage', flush=True); input()"
 
@@ -103,7 +82,7 @@ def test_a_server_that_fails_is_reported_to_both_sides(tmp_path: Path, server: l
         answer = json.loads(process.stdout.readline())
         code, errors = process.wait(timeout=PATIENCE_S), process.stderr.read()
 
-    assert (answer["id"], code) == (1, 3)
+    assert (answer["id"], code) == ("hello", 3)
     assert why in answer["error"]["message"]
     assert why in errors
     assert "Traceback" not in errors
@@ -143,16 +122,17 @@ async def test_clients_over_http_share_one_run(tmp_path: Path) -> None:
     """Two sessions of the protocol spend one budget; the server itself is reached over HTTP too."""
     policy = "{name: p, limits: {max_tool_calls: {max: 2, action: deny}}}"
     (tmp_path / "inner").mkdir()
-    inner = arguments(tmp_path / "inner", "{name: open}", "--listen", "127.0.0.1:0", "--", *QUICK)
     notices: list[str] = []
 
     async def on_message(message: Any) -> None:
         notices.append(getattr(message, "method", ""))
 
     with anyio.fail_after(PATIENCE_S):
-        async with listening(inner) as upstream:
-            outer = arguments(tmp_path, policy, "--listen", "127.0.0.1:0", "--url", upstream)
-            async with listening(outer) as url, Client(url) as one, Client(url, message_handler=on_message) as two:
+        with (
+            ProxyOverHttp(tmp_path / "inner", policy="{name: open}") as (upstream, _),
+            ProxyOverHttp(tmp_path, policy=policy, server=upstream) as (url, _),
+        ):
+            async with Client(url) as one, Client(url, message_handler=on_message) as two:
                 before = await two.list_tools()
                 results = [await client.call_tool("add", {"a": 1, "b": 2}) for client in (one, two, one)]
                 after = await two.list_tools()
@@ -169,7 +149,7 @@ async def test_a_client_that_hangs_up_ends_its_calls_alone(tmp_path: Path) -> No
     """That is no error, and the run goes on with other clients."""
     pid_file = tmp_path / "pid"
     with anyio.fail_after(PATIENCE_S):
-        async with listening(arguments(tmp_path, "{name: p}", "--listen", "127.0.0.1:0", "--", *QUICK)) as url:
+        with ProxyOverHttp(tmp_path, policy="{name: p}") as (url, _):
             async with Client(url) as one, anyio.create_task_group() as tasks:
                 tasks.start_soon(partial(one.call_tool, "hang", {"path": str(pid_file)}))
                 while not (pid_file.exists() and pid_file.read_text()):
@@ -200,14 +180,6 @@ async def test_clients_that_went_without_a_word_keep_no_other_out(
         policies=parse_policies("{name: p}"),
     )
 
-    def post(**more: str) -> http.client.HTTPResponse:
-        accepts = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
-        with closing(http.client.HTTPConnection(urls[0].split("/")[2], timeout=PATIENCE_S)) as connection:
-            connection.request("POST", downstream.PATH, json.dumps(HELLO), {**accepts, **more})
-            response = connection.getresponse()
-            response.read()
-        return response
-
     with anyio.fail_after(PATIENCE_S):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(partial(serve, MemoryStore(), order, warn=print))
@@ -215,14 +187,14 @@ async def test_clients_that_went_without_a_word_keep_no_other_out(
                 await anyio.sleep(0.01)
             async with Client(urls[0]) as client:
                 await client.list_tools()
-                greeted = [await anyio.to_thread.run_sync(post) for _ in range(4)]
-                first = greeted[0].getheader("mcp-session-id") or ""
-                gone = await anyio.to_thread.run_sync(partial(post, **{"Mcp-Session-Id": first}))
+                greeted = [await anyio.to_thread.run_sync(post, urls[0], HELLO) for _ in range(4)]
+                again = partial(post, urls[0], HELLO, **{SESSION: greeted[0][1][SESSION]})
+                gone, _ = await anyio.to_thread.run_sync(again)
                 answered = await client.call_tool("add", {"a": 1, "b": 2})
             tasks.cancel_scope.cancel()
 
-    assert [response.status for response in greeted] == [200] * 4
-    assert (gone.status, answered.is_error) == (404, False)
+    assert [status for status, _ in greeted] == [200] * 4
+    assert (gone, answered.is_error) == (404, False)
 
 
 @pytest.mark.anyio
