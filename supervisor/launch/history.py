@@ -8,7 +8,7 @@ from typing import Any, Final, get_args
 import msgspec
 
 from proctor.policies import parse_policies
-from proctor.policies.events import Event, RecordPruned, SessionCreated, SessionEvent
+from proctor.policies.events import Event, RecordPruned
 from proctor.policies.events.run_context import WHOSE
 from proctor.policies.monitor.monitor import Monitor
 from proctor.policies.policy import Policy
@@ -28,14 +28,6 @@ TRANSCRIPT_BYTES = 64 * 1024 * 1024
 """How many bytes of a conversation are replayed, its latest part; more than any model reads."""
 
 
-class History(msgspec.Struct, frozen=True, kw_only=True):
-    """A session's earlier runs, and each provider's own id of the session; `created`: a run of it has begun."""
-
-    past: PriorSession
-    created: bool = False
-    provider_sessions: dict[str, str] = {}
-
-
 class Continued(msgspec.Struct, frozen=True, kw_only=True):
     """How a run continues its session: by `resume`, the provider's own id, or by `replay` of the conversation.
 
@@ -51,11 +43,9 @@ class Continued(msgspec.Struct, frozen=True, kw_only=True):
         return "native" if self.resume else "replay" if self.replay else None
 
 
-async def read_history(store: EventLog, session_id: str, monitor: Monitor) -> History:
+async def read_history(store: EventLog, session_id: str, monitor: Monitor) -> PriorSession:
     """Read a session's events into the monitor. Raises UsageError for a session whose record was pruned."""
     past = PriorSession()
-    created = False
-    provider_sessions: dict[str, str] = {}
     async with closing(store.read(session_id)) as events:
         async for event in events:
             monitor.observe(event)
@@ -65,12 +55,8 @@ async def read_history(store: EventLog, session_id: str, monitor: Monitor) -> Hi
                     f"the record of session `{session_id}` was pruned, and its limits and rules count it; "
                     "start a new session"
                 )
-            if isinstance(event, SessionEvent):
-                created = created or isinstance(event, SessionCreated)
-                if event.provider_session_id:
-                    provider_sessions[event.provider] = event.provider_session_id
     monitor.warnings()  # the runs that came near their limits have reported those
-    return History(past=past, created=created, provider_sessions=provider_sessions)
+    return past
 
 
 async def read_transcript(store: EventLog, session_id: str, last_seq: int) -> tuple[Event, ...]:
@@ -97,13 +83,13 @@ def check_continuation(continuation: str, *, can_resume: bool, provider: str) ->
         raise UsageError(f"`{provider}` cannot resume a session; use continuation=`replay`")
 
 
-def continued(history: History, continuation: Continuation, *, can_resume: bool, provider: str) -> Continued:
+def continued(past: PriorSession, continuation: Continuation, *, can_resume: bool, provider: str) -> Continued:
     """Choose the provider's own resume, if the record has its id of the session, else the transcript.
 
     Raises UsageError if `continuation` demands the provider's own and the record has no id.
     """
-    own = history.provider_sessions.get(provider)
-    if continuation == "none" or not history.past.last_seq:
+    own = past.provider_sessions.get(provider)
+    if continuation == "none" or not past.last_seq:
         if continuation == "native":
             raise UsageError(f"there is no session of `{provider}` to resume")
         return Continued()

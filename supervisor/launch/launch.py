@@ -20,6 +20,7 @@ from proctor.policies.monitor.monitor import Monitor
 
 from ..arguments import Continuation, check_named, check_order, check_text, recordable
 from ..errors import StartsBlockedError, StoreError, UsageError
+from ..machine.event_factory import PriorSession
 from ..machine.interface import Begin
 from ..machine.machine import RunMachine
 from ..machine.run_state import RunIdentity
@@ -33,7 +34,7 @@ from ..run.provider_session import Parent, capabilities_of, end_orphans_of, name
 from ..run.recovery import LEASE_S, end_lost_runs, end_unowned, with_lease
 from ..run.services import Services
 from ..run.tasks import DetachedTask, call_within, store_timeout
-from .history import Continued, History, continued, read_history, read_transcript
+from .history import Continued, continued, read_history, read_transcript
 from .plan import Plan
 
 
@@ -92,9 +93,9 @@ async def launched(request: LaunchRequest, services: Services) -> tuple[RunActor
     context = _context(request, can_do)
     missing_context(plan.policy, context).check()
     monitor: Monitor = plan.compiled.monitor(context)
-    history = await read_history(services.store, info.session_id, monitor)
-    taken_up = continued(history, request.continuation, can_resume=can_do.resume, provider=name_of(adapter))
-    transcript = partial(read_transcript, services.store, info.session_id, history.past.last_seq)
+    past = await read_history(services.store, info.session_id, monitor)
+    taken_up = continued(past, request.continuation, can_resume=can_do.resume, provider=name_of(adapter))
+    transcript = partial(read_transcript, services.store, info.session_id, past.last_seq)
     metadata = info.spec.get("metadata", {})
     launch = Launch(
         run_id=info.run_id,
@@ -110,10 +111,10 @@ async def launched(request: LaunchRequest, services: Services) -> tuple[RunActor
         mark=process_mark(info.run_id, request.store_id),
     )
     machine = RunMachine(
-        _identity(info, adapter, can_do, history, context),
+        _identity(info, adapter, can_do, past, context),
         monitor,
         approval=plan.compiled.approval,
-        earlier_grants=history.past.grants,
+        earlier_grants=past.grants,
         model=can_do.model,
         notes=_notes(plan, can_do),
         answerable=services.answerable,
@@ -126,7 +127,7 @@ async def launched(request: LaunchRequest, services: Services) -> tuple[RunActor
     begin = Begin(
         now_ms=services.clock.now_ms(),
         prompt=launch.prompt,
-        first=not history.created,
+        first=not past.created,
         model=can_do.model,
         tools=can_do.offered,
         metadata={**metadata, "gate": can_do.gate, **_on_record(plan, context, taken_up, can_do)},
@@ -138,7 +139,7 @@ async def launched(request: LaunchRequest, services: Services) -> tuple[RunActor
         services=services,
         epoch=request.epoch,
         parent=_parent(info, plan, context, services) if plan.policy.budgets else None,
-        calls_before=history.past.calls,
+        calls_before=past.calls,
     )
     return actor, begin
 
@@ -180,15 +181,15 @@ def _context(request: LaunchRequest, can_do: Capabilities) -> RunContext:
 
 
 def _identity(
-    info: RunInfo, adapter: Adapter, can_do: Capabilities, history: History, context: RunContext
+    info: RunInfo, adapter: Adapter, can_do: Capabilities, past: PriorSession, context: RunContext
 ) -> RunIdentity:
     return RunIdentity(
         run_id=info.run_id,
         session_id=info.session_id,
         provider=name_of(adapter),
         gates_all=can_do.gate == "all",
-        turns_before=history.past.turns,
-        events_before=history.past.last_seq,
+        turns_before=past.turns,
+        events_before=past.last_seq,
         user=context.user or None,
     )
 

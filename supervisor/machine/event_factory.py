@@ -180,18 +180,20 @@ CALLS_KEPT = 1_000
 
 
 class PriorSession:
-    """A session's events, taken one after another: the `seq` of the latest, the number of model responses, and the
-    latest calls that ran.
+    """A session's events, taken one after another: whether a run of it has begun, the `seq` of the latest, the number
+    of model responses, the latest calls that ran, and each provider's own id of the session.
 
     Responses of the run `of` are not counted: they are not its past.
     """
 
-    __slots__ = ("_calls", "_grants", "_of", "last_seq", "turns")
+    __slots__ = ("_calls", "_grants", "_of", "created", "last_seq", "provider_sessions", "turns")
 
     def __init__(self, *, of: str | None = None, turns: int = 0, last_seq: int = 0) -> None:
         self._of = of
         self.turns = turns
         self.last_seq = last_seq
+        self.created = False
+        self.provider_sessions: dict[str, str] = {}
         self._calls: deque[ev.ToolCallStarted] = deque(maxlen=CALLS_KEPT)
         self._grants: dict[str, ev.ToolApprovalGranted] = {}
 
@@ -203,6 +205,10 @@ class PriorSession:
                 self._calls.append(event)
         if isinstance(event, ev.ToolApprovalGranted):
             self._granted(event)
+        elif isinstance(event, ev.SessionEvent):
+            self.created = self.created or isinstance(event, ev.SessionCreated)
+            if event.provider_session_id:
+                self.provider_sessions[event.provider] = event.provider_session_id
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:

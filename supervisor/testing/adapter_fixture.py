@@ -143,19 +143,20 @@ class Evidence:
         """Record that an adapter was seen to do this; it must be exactly what it declares."""
         declarations = {name: getattr(declared, name) for name in seen}
         assert declarations == seen, f"declared {declarations}, seen {seen}"
-        self.declared = declared
-        self.shown |= seen.keys()
+        self._show(declared, *seen)
 
     def saw_sub_agents(self, declared: Capabilities) -> None:
         """Record that a sub-agent was seen to be bound by its parent's policy."""
-        self.declared = declared
-        self.shown |= {"sub_agents"}
+        self._show(declared, "sub_agents")
 
     def saw_compiled(self, declared: Capabilities, part: str) -> None:
         """Record that a part of a policy was seen to hold as a launch option."""
         assert part in declared.compiles, f"`{part}` is not among the declared {declared.compiles}"
+        self._show(declared, f"compiles {part}")
+
+    def _show(self, declared: Capabilities, *names: str) -> None:
         self.declared = declared
-        self.shown |= {f"compiles {part}"}
+        self.shown |= {*names}
 
 
 POLL_S = 0.005

@@ -112,8 +112,7 @@ class LogFollower:
 
     def __init__(self, store: EventLog) -> None:
         self._store = store
-        self._of_session: dict[str, set[Buffer]] = {}
-        self._of_all: set[Buffer] = set()
+        self._buffers: dict[str | None, set[Buffer]] = {}  # by session; None: of all
         self._position: int | None = None
         self._digest = b""
         self._token = 0
@@ -125,13 +124,13 @@ class LogFollower:
 
     @property
     def buffers(self) -> int:
-        return len(self._of_all) + sum(map(len, self._of_session.values()))
+        return sum(map(len, self._buffers.values()))
 
     async def join(self, buffer: Buffer) -> None:
         """Offer `buffer` everything that is stored after this returns."""
         if self._position is not None:
             await self._check_position(self._position, self._digest)
-        self._group(buffer).add(buffer)
+        self._buffers.setdefault(buffer.session_id, set()).add(buffer)
         if self._position is None:
             try:
                 position, digest = await self._latest()
@@ -153,7 +152,7 @@ class LogFollower:
         """Tell all subscribers that an older copy took the store's place. Raises any other error."""
         if error.kind != "gone":
             raise error
-        for buffer in self._of_all.union(*self._of_session.values()):
+        for buffer in set().union(*self._buffers.values()):
             buffer.gone = error
             self.leave(buffer)
 
@@ -169,17 +168,17 @@ class LogFollower:
         """Offer `buffer` nothing more, and wake its subscriber."""
         buffer.overflowed = True
         buffer.come.set()
-        group = self._group(buffer)
+        group = self._buffers.get(buffer.session_id, set())
         group.discard(buffer)
-        if buffer.session_id is not None and not group:
-            self._of_session.pop(buffer.session_id, None)
-        if not self._of_all and not self._of_session:
+        if not group:
+            self._buffers.pop(buffer.session_id, None)
+        if not self._buffers:
             self._position = None
             self._own.clear()
 
     def publish(self, events: Sequence[Event], size: int) -> None:
         """Keep events that this process has just stored, so that the next read need not decode them."""
-        if self._of_all or not self._of_session.keys().isdisjoint(event.session_id for event in events):
+        if None in self._buffers or not self._buffers.keys().isdisjoint(event.session_id for event in events):
             self._own_bytes = self._own_bytes + size if self._own else size
             if len(self._own) + len(events) > KEPT or self._own_bytes > KEPT_BYTES:
                 self._own.clear()
@@ -234,15 +233,9 @@ class LogFollower:
                 self._offer(entry)
 
     def _offer(self, entry: LogEntry) -> None:
-        for buffer in self._of_session.get(entry.session_id, ()):
-            buffer.offer(entry)
-        for buffer in self._of_all:
-            buffer.offer(entry)
-
-    def _group(self, buffer: Buffer) -> set[Buffer]:
-        if buffer.session_id is None:
-            return self._of_all
-        return self._of_session.setdefault(buffer.session_id, set())
+        for session_id in (entry.session_id, None):
+            for buffer in self._buffers.get(session_id, ()):
+                buffer.offer(entry)
 
 
 class Publishers:
