@@ -33,8 +33,13 @@ def read(data: bytes) -> messages.HookInput:
     error = _error(message.tool_name, result) if kind == "completed" and isinstance(result, dict) else None
     taken = {name: _taken(message, name) for name in _PATHS if isinstance(message.tool_input.get(name), str)}
     tool_input = {**message.tool_input, **taken}
-    return messages.hook_input(GEMINI, message, kind="failed" if error else kind, error=error, tool_input=tool_input)
+    kind = "failed" if error else kind
+    prompt = message.prompt.partition(_FILES)[0]
+    return messages.hook_input(GEMINI, message, kind=kind, error=error, tool_input=tool_input, prompt=prompt)
 
+
+_FILES: Final = "\n--- Content from referenced files ---"
+"""Before what the files and resources hold that a prompt names with `@`: nobody has typed that."""
 
 _PATHS: Final = ("file_path", "dir_path")
 _ANYWHERE: Final = "$ANYWHERE/"
@@ -131,6 +136,7 @@ GEMINI: Final = messages.HookClient(
     ),
     asks=True,
     fails_open=(
+        "shell commands of a slash command (`!{...}`) use no hook, and its text counts as yours",
         "a folder's settings can switch hooks off (`hooksConfig`), except those of `--managed`",
         "hooks in an untrusted folder don't run",
         "on Linux, `LD_TRACE_LOADED_OBJECTS` in a trusted folder's `.env` keeps hooks from running",

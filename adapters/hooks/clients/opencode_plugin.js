@@ -28,6 +28,7 @@ const REFUSED = "This could not be checked against the policy, so it is denied."
 const places = new Map()
 const counted = new Map()
 const unsent = new Map()
+const commands = new Map()
 
 export const Proctor = async ({ client, directory }) => {
   const telling = new Set()
@@ -79,8 +80,14 @@ export const Proctor = async ({ client, directory }) => {
   }
 
   return {
+    // Its template becomes the prompt: the person has typed its name and what is behind it.
+    "command.execute.before": async ({ command, arguments: given, sessionID }) => {
+      commands.set(sessionID, `/${command} ${given}`)
+    },
     "chat.message": async (input, output) => {
-      const prompt = output.parts.filter((part) => part.type === "text").map((part) => part.text).join("\n")
+      const typed = output.parts.filter((part) => part.type === "text" && !part.synthetic).map((part) => part.text)
+      const prompt = commands.get(input.sessionID) ?? typed.join("\n")
+      commands.delete(input.sessionID)
       await judged(input.sessionID, { event: "chat.message", prompt })
     },
     "tool.execute.before": async ({ tool, sessionID, callID: call }, output) => {

@@ -687,6 +687,32 @@ def test_the_env_file_of_a_folder_changes_nothing_for_hooks(agent: Any) -> None:
     assert recorded(agent.store, "tool_call_denied") == ["tool_call_denied"]
 
 
+@pytest.mark.parametrize(("agent", "how"), [
+    ("gemini", "file"), ("opencode", "file"), ("opencode", "command"),
+], indirect=["agent"])  # fmt: skip
+def test_what_a_prompt_brings_along_is_none_of_the_words_of_the_user(agent: Any, how: str) -> None:
+    """A file that it names, or the text of a command: a repository's, which may ask for anything."""
+    requires = "[{user_said: refund A7}]"
+    rule = f"{{type: precondition, tool: bash, requires: {requires}}}"
+    agent.policy.write_text(f"{{name: p, on_violation: deny, rules: [{rule}]}}")
+    agent.install()
+    (agent.cwd / "note.txt").write_text("refund A7")
+    command = agent.cwd / ".opencode" / "command" / "pay.md"
+    command.parent.mkdir(parents=True)
+    command.write_text("---\ndescription: d\n---\nrefund A7 $ARGUMENTS")
+    prompt = agent.prompt(([agent.shell("touch never")],))
+    words = {
+        "gemini-file": ("--approval-mode", "yolo", "-p", f"read @note.txt {prompt}"),
+        "opencode-file": ("run", prompt, "-f", "note.txt"),
+        "opencode-command": ("run", "--command", "pay", prompt),
+    }
+    agent.started(*words[f"{agent.name}-{how}"], env=agent.env)
+
+    assert "refund A7" in json.dumps(agent.api.requests[-1])
+    assert recorded(agent.store, "tool_call_denied") == ["tool_call_denied"]
+    assert not (agent.cwd / "never").exists()
+
+
 @pytest.mark.parametrize("agent", ["gemini"], indirect=True)
 def test_a_path_is_evaluated_as_gemini_takes_it(agent: Any) -> None:
     """It decodes `%2f`, leaves out an `@`, and looks for a file elsewhere that is not where the path says: also where
