@@ -87,9 +87,8 @@ def _together(
 ) -> Iterator[PreflightFinding]:
     """Run the checks that need the kinds of calls that the clauses tell apart; `checks` keeps what they find."""
     kinds = CallClasses(stack, clauses, work, table)
-    nets: list[PreflightFinding] = []
-    checks.run("nets", lambda: _noted(net_findings(clauses, kinds), nets))
-    large = frozenset(finding.rule for finding in nets if finding.code in ("unbounded_net", "gave_up"))
+    checks.run("nets", lambda: net_findings(clauses, kinds))
+    large = frozenset(each.rule for each in checks.found if each.code in ("unbounded_net", "gave_up"))
     graphs = clause_graphs(clauses, kinds, large)
     binding = [graph for graph in graphs if graph.clause.binds]
     checks.run("allow lists", lambda: allow_findings(clauses, kinds, graphs))
@@ -106,9 +105,3 @@ def _together(
     if all(satisfiable):
         checks.run("all that must be called in one run", lambda: demand_findings(possible, binding))
     return iter(())
-
-
-def _noted(found: Iterable[PreflightFinding], kept: list[PreflightFinding]) -> Iterator[PreflightFinding]:
-    for each in found:
-        kept.append(each)
-        yield each

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from ..policy import Policy
 from ..rules.python_check import Check
 from ..stack.merge import BudgetEntry, LimitEntry, price_tables
-from .components import ASK, DENY, IN_FLIGHT, LEVELS, NOTHING, WARN, Component, InputClass, Reaction, Standard
+from .components import ASK, AT_ONCE, DENY, LEVELS, NOTHING, RUNS_ON, WARN, Component, InputClass, Reaction, Standard
 from .session_search import BOUNDED_BY, Certificate, Side, State, ending_alike
 from .session_search import AmountCertificate as Amount
 from .session_search import BudgetCertificate as Budget
@@ -85,7 +85,7 @@ def _bounds(
     return alike and (mine[0].action == "deny" or agreed)
 
 
-NONE: tuple[int, ...] = (-1,) * IN_FLIGHT
+NONE = -1
 _CLAIMS: dict[type, Any] = {SameRule: _is_same, Amount: _bounds, Budget: _holds_no_more, Nothing: _asks_nothing}
 
 
@@ -120,9 +120,8 @@ class _Checker:
 
     def _fits(self, state: State) -> bool:
         at, flying = state
-        right = (len(at), len(flying)) == (len(self.parts), IN_FLIGHT)
         in_range = all(0 <= n < part.size for n, part in zip(at, self.parts, strict=False))
-        return right and in_range and all(-1 <= number < len(self.calls) for number in flying)
+        return len(at) == len(self.parts) and in_range and NONE <= flying < len(self.calls)
 
     def _ends_wrong(self, at: tuple[int, ...]) -> bool:
         kept = all(part.obligation(n) < ASK for part, n in zip(self.stack, at, strict=False))
@@ -132,10 +131,9 @@ class _Checker:
         at, flying = state
         for call in self.calls:
             yield from self._of_call(at, flying, call)
-        for slot, number in enumerate(flying):
-            if number >= 0:
-                for after in self._endings(at, self.calls[number], slot, _with(flying, slot, -1)):
-                    yield after, f"the end of a call of `{self.calls[number].name}`"
+        if flying != NONE:
+            for after in self._endings(at, self.calls[flying], RUNS_ON, NONE):
+                yield after, f"the end of a call of `{self.calls[flying].name}`"
         if any(part.turns for part in self.parts):
             begun = self._begun([part.turned(n) for part, n in zip(self.parts, at, strict=True)], flying)
             yield from ((after, "another turn") for after in begun)
@@ -145,9 +143,7 @@ class _Checker:
         for text in self.texts:
             yield (tuple(p.wrote(n, text) for p, n in zip(self.parts, at, strict=True)), flying), "a user's message"
 
-    def _of_call(
-        self, at: tuple[int, ...], flying: tuple[int, ...], call: InputClass
-    ) -> Iterator[tuple[State | None, str]]:
+    def _of_call(self, at: tuple[int, ...], flying: int, call: InputClass) -> Iterator[tuple[State | None, str]]:
         what = f"a call of `{call.name}` with {call.input}"
         at = tuple(part.requested(n, call) for part, n in zip(self.parts, at, strict=True))
         level = max((part.level(n, call) for part, n in zip(self.stack, at, strict=False)), default=NOTHING)
@@ -165,21 +161,18 @@ class _Checker:
         if self._is_wrong(found, level) or (self.standard.widened and found == level == ASK):
             yield None, what
             return
-        ran = self._run(at, call, IN_FLIGHT)
+        ran = self._run(at, call, AT_ONCE)
         if not any(part.watches_end(call) for part in self.parts):
             yield (ran, flying), what
             return
-        yield from ((after, what) for after in self._endings(ran, call, IN_FLIGHT, flying))
-        if -1 in flying:
-            slot = flying.index(-1)
-            yield (self._run(at, call, slot), _with(flying, slot, self.alike[call.number])), f"{what}, running,"
+        yield from ((after, what) for after in self._endings(ran, call, AT_ONCE, flying))
+        if flying == NONE:
+            yield (self._run(at, call, RUNS_ON), self.alike[call.number]), f"{what}, running,"
 
     def _run(self, at: tuple[int, ...], call: InputClass, slot: int) -> tuple[int, ...]:
         return tuple(part.started(n, call, slot) for part, n in zip(self.parts, at, strict=True))
 
-    def _endings(
-        self, at: tuple[int, ...], call: InputClass, slot: int, flying: tuple[int, ...]
-    ) -> Iterator[State | None]:
+    def _endings(self, at: tuple[int, ...], call: InputClass, slot: int, flying: int) -> Iterator[State | None]:
         for output in (*range(len(call.outputs)), None):
             outcomes = [part.ended(n, call, slot, output) for part, n in zip(self.parts, at, strict=True)]
             level = max((found for found, _ in outcomes[:-1]), default=NOTHING)
@@ -187,7 +180,7 @@ class _Checker:
                 yield tuple(n for _, n in outcomes), NONE
             yield from self._begun(outcomes, flying)
 
-    def _begun(self, outcomes: list[Reaction], flying: tuple[int, ...]) -> Iterator[State | None]:
+    def _begun(self, outcomes: list[Reaction], flying: int) -> Iterator[State | None]:
         """Where a run that goes on gets to by something that has happened; nowhere if the stack ends it."""
         level = max((found for found, _ in outcomes[:-1]), default=NOTHING)
         denying = [part for part, (found, _) in zip(self.stack, outcomes, strict=False) if found >= DENY]
@@ -199,10 +192,6 @@ class _Checker:
         if not self.standard.strict:
             return found > max(level, WARN)
         return found != NOTHING and not (found == ASK and level >= ASK)
-
-
-def _with(flying: tuple[int, ...], slot: int, number: int) -> tuple[int, ...]:
-    return (*flying[:slot], number, *flying[slot + 1 :])
 
 
 def _forgetful(part: Component) -> Component:

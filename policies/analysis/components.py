@@ -33,6 +33,8 @@ NEVER_SEEN = "neverseen"
 """Another of them."""
 IN_FLIGHT = 1
 """How many calls may run on while others start and end."""
+RUNS_ON, AT_ONCE = 0, 1
+"""The slot of that call, and of one that ends before another starts."""
 MOST_TOKENS = 12
 """How many tokens of one place are followed."""
 ASKING = 30

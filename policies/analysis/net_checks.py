@@ -17,6 +17,7 @@ from ..rules.petri_net import Net, NetMachine, NetState
 from ..rules.rule import names
 from ..stack.clauses import Clause
 from ..values.work_budget import Work
+from .components import copied
 from .explorer import ClauseGraph
 from .findings import PreflightFinding, finding
 
@@ -39,12 +40,6 @@ class NetPosition(NamedTuple):
     waiting: tuple[tuple[int, ...], ...]
 
 
-class NetCall(NamedTuple):
-    """A call, as the slots of the net that it meets."""
-
-    mask: int
-
-
 class End(NamedTuple):
     """The end of a call in flight that these deferred transitions wait for."""
 
@@ -52,7 +47,8 @@ class End(NamedTuple):
     failed: bool
 
 
-Move: TypeAlias = NetCall | End
+Move: TypeAlias = int | End
+"""The slots of the net that a call meets, or the end of one."""
 
 
 class Walked(msgspec.Struct):
@@ -89,7 +85,7 @@ def walk(machine: NetMachine, masks: Iterable[int], work: Work | None = None) ->
     """Every behaviour of the net, whatever is called; `masks` are the slots of calls."""
     work = work or Work()
     gains = any(len(t.outputs) > len(t.inputs) for t in machine.net.transitions)
-    asks = [NetCall(mask) for mask in sorted(set(masks)) if mask]
+    asks = sorted(mask for mask in set(masks) if mask)
     state, fired = machine.begin()
     first = _Reached(None, None, state, _position(machine, state), tuple(fired))
     seen, queue = {first.position}, deque([first])
@@ -126,26 +122,22 @@ def _ends(position: NetPosition) -> Iterator[Move]:
 def _moved(machine: NetMachine, at: _Reached, move: Move, work: Work) -> _Reached | None:
     """The state after a move; None if the move cannot be made."""
     work.spend(2 + len(machine.net.transitions) + len(machine.net.places) + 2 * len(at.state.waiting))
-    if isinstance(move, NetCall):
-        firing = machine.firing(at.state.marking, move.mask)
+    if not isinstance(move, End):
+        firing = machine.firing(at.state.marking, move)
         if firing is None:
             return None
-        state = _copied(at.state)
+        state = copied(at.state)
         fired = machine.fire(state, _new_id(state), firing)
         if state.waiting and _too_many(machine.net, state):
             return None
     else:
-        state = _copied(at.state)
+        state = copied(at.state)
         call = next((id for id, waiting in state.waiting.items() if tuple(waiting) == move.waiting), None)
         if call is None:
             return None
         fired = machine.finish(state, call, failed=move.failed)
     work.spend(sum(1 + len(machine.net.transitions[n].outputs) for n in fired))
     return _Reached(at, move, state, _position(machine, state), tuple(fired))
-
-
-def _copied(state: NetState) -> NetState:
-    return NetState(marking=state.marking.copy(), waiting=state.waiting.copy(), overrun=state.overrun)
 
 
 def _too_many(net: Net, state: NetState) -> bool:

@@ -371,13 +371,11 @@ class Product:
 
 def _refuses(graph: ClauseGraph, trace: Iterable[Symbol]) -> bool:
     state = graph.shared.start
-    for name, predicates, ending in trace:
-        if name == END.name:
-            return not graph.shared.may_end(state)
-        after = graph.next(state, graph.mask(name, predicates), ending)
+    for symbol in trace:
+        after = _next([graph], [state], [graph.mask(symbol.name, symbol.predicates)], symbol)
         if after is None:
             return True
-        state = after
+        [state] = after
     return False
 
 

@@ -99,7 +99,7 @@ class _Replay:
         self.refusing: dict[str, None] = {}
         self.before: list[dict[str, Any]] = []
         self.turn = self.shown_turn = self.run_number = 1
-        self.flying: dict[int, tuple[str, dict[str, Any]]] = {}
+        self.flying: tuple[str, dict[str, Any]] | None = None
 
     def run(self, steps: Sequence[SessionStep], values: list[str]) -> Replayed:
         left = iter(values)
@@ -127,9 +127,9 @@ class _Replay:
         if step.kind == "call":
             return self._call(n, step, other, several)
         if step.kind == "end":
-            if step.slot not in self.flying:
+            if self.flying is None:
                 return False  # a cancelled run has taken it along
-            id, shown = self.flying.pop(step.slot)
+            (id, shown), self.flying = self.flying, None
             shown["ended_before_call"] = len(self.session) + 1
             return self._end(id, step, other, shown)
         if step.kind == "finish":
@@ -161,7 +161,7 @@ class _Replay:
             self.before.append({"turn": self.turn, "run": self.run_number})
         self.run_number += 1
         self.turn = self.shown_turn = 1
-        self.flying.clear()
+        self.flying = None
         found = self._weighed(*self._both(ev.RunStarted(run_id=f"run-{self.run_number}")))
         return self._weighed(*self._both(ev.TurnStarted(turn=self.turn))) if found is None else found
 
@@ -235,7 +235,7 @@ class _Replay:
             )
         if broken is not None or step.outcome == RUNNING:
             shown["outcome"] = "running"
-            self.flying[step.slot] = (call.id, shown)
+            self.flying = call.id, shown
         else:
             broken = self._end(call.id, step, other, shown)
         return broken

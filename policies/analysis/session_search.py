@@ -13,7 +13,7 @@ from ..monitor.program import Program
 from ..policy import Policy
 from ..stack.merge import BudgetEntry, LimitEntry
 from ..values.work_budget import Work
-from .components import ASK, DENY, IN_FLIGHT, NOTHING, Component, InputClass, Reaction, Standard
+from .components import ASK, AT_ONCE, DENY, NOTHING, RUNS_ON, Component, InputClass, Reaction, Standard
 from .explorer import Explored, Price, shortest
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class SessionStep(NamedTuple):
     """The next event in a session.
 
-    `kind` is `call`, `end` (of a call in flight), `turn`, `run`, `user` or `finish`. `level` is what the stack
+    `kind` is `call`, `end` (of the call that runs on), `turn`, `run`, `user` or `finish`. `level` is what the stack
     answers to a call. `outcome` is how it ends at once: the number of its output, FAILED, RUNNING or REFUSED.
     """
 
@@ -31,15 +31,14 @@ class SessionStep(NamedTuple):
     call: InputClass | None = None
     level: int = NOTHING
     outcome: int = 0
-    slot: int = 0
     text: str = ""
 
 
 FAILED, RUNNING, REFUSED = -1, -2, -3
-NONE_RUNNING: tuple[int, ...] = (-1,) * IN_FLIGHT
+NONE_RUNNING = -1
 
-State: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]
-"""Where each component stands, and the class of the call in each slot of those in flight; -1: none."""
+State: TypeAlias = tuple[tuple[int, ...], int]
+"""Where each component stands, and the class of the call that runs on."""
 
 
 class SessionProduct(NamedTuple):
@@ -92,11 +91,14 @@ class SessionSteps:
             return
         for call in self._calls:
             yield from self._called(at, flying, call)
-        yield from self._ends(at, flying)
+        if flying != NONE_RUNNING:
+            call = self._product.calls[flying]
+            for outcome, ended in self._ended(at, call, RUNS_ON, NONE_RUNNING):
+                yield SessionStep("end", call, outcome=outcome), ended
         yield from self._events(at, flying)
 
     def _called(
-        self, before: tuple[int, ...], flying: tuple[int, ...], call: InputClass
+        self, before: tuple[int, ...], flying: int, call: InputClass
     ) -> Iterator[tuple[SessionStep, State | None]]:
         product = self._product
         at = [part.requested(n, call) for part, n in zip(self._parts, before, strict=True)]
@@ -112,28 +114,27 @@ class SessionSteps:
         if product.standard.breaks(broken, level, of_call=True):
             yield SessionStep("call", call, level, RUNNING), None
             return
-        ran = self._started(at, call, IN_FLIGHT)
+        ran = self._started(at, call, AT_ONCE)
         if not self._watches_end[call.number]:
             yield SessionStep("call", call, level, 0), (ran, flying)
             return
-        for outcome, ended in self._ended(ran, call, IN_FLIGHT, flying):
+        for outcome, ended in self._ended(ran, call, AT_ONCE, flying):
             yield SessionStep("call", call, level, outcome), ended
-        if -1 in flying:
-            free = flying.index(-1)
-            now = (*flying[:free], product.alike[call.number], *flying[free + 1 :])
-            yield SessionStep("call", call, level, RUNNING, free), (self._started(at, call, free), now)
+        if flying == NONE_RUNNING:
+            running = self._started(at, call, RUNS_ON), product.alike[call.number]
+            yield SessionStep("call", call, level, RUNNING), running
 
     def _started(self, at: Sequence[int], call: InputClass, slot: int) -> tuple[int, ...]:
         return tuple([part.started(n, call, slot) for part, n in zip(self._parts, at, strict=True)])
 
-    def _refused(self, at: Sequence[int], call: InputClass, flying: tuple[int, ...]) -> State:
+    def _refused(self, at: Sequence[int], call: InputClass, flying: int) -> State:
         """Where a refusal leads, which breaks nothing: the call never ran."""
         outcomes = [part.denied(n, call) for part, n in zip(self._parts, at, strict=True)]
         ends = any(found >= DENY for found, _ in outcomes[:-1])
         return tuple(after for _, after in outcomes), NONE_RUNNING if ends else flying
 
     def _ended(
-        self, at: Sequence[int], call: InputClass, slot: int, flying: tuple[int, ...]
+        self, at: Sequence[int], call: InputClass, slot: int, flying: int
     ) -> Iterator[tuple[int, State | None]]:
         """The outcomes of a call in a slot that a part tells apart, and where each may lead."""
         seen = set()
@@ -141,52 +142,34 @@ class SessionSteps:
             outcomes = tuple([part.ended(n, call, slot, output) for part, n in zip(self._parts, at, strict=True)])
             if outcomes not in seen:
                 seen.add(outcomes)
-                yield from ((FAILED if output is None else output, state) for state in self._over(outcomes, flying))
+                outcome = FAILED if output is None else output
+                if any(found >= DENY for found, _ in outcomes[:-1]):  # it ends the run
+                    yield outcome, (tuple([n for _, n in outcomes]), NONE_RUNNING)
+                yield from ((outcome, state) for state in self._going_on(outcomes, flying))
 
-    def _over(self, outcomes: Sequence[Reaction], flying: tuple[int, ...]) -> list[State | None]:
-        """Where an outcome may lead; None where it breaks the property. What the stack denies of it ends the run, or
-        it goes on where the adapter can refuse later calls.
+    def _going_on(self, outcomes: Sequence[Reaction], flying: int) -> Iterator[State | None]:
+        """Where a run that goes on gets by what has happened, None where that breaks the property; nowhere if the
+        stack denies it, unless the adapter can refuse later calls.
         """
-        after = tuple([n for _, n in outcomes])
-        found = [each for each, _ in outcomes]
-        level = max(found[:-1], default=NOTHING)
-        if level >= DENY:
-            return [(after, NONE_RUNNING), *([(after, flying)] if self._goes_on(found) else [])]
-        return [None if self._product.standard.breaks(found[-1], level) else (after, flying)]
+        *denials, (broken, _) = outcomes
+        level = max([found for found, _ in denials], default=NOTHING)
+        refusing = [part for part, (found, _) in zip(self._parts, denials, strict=False) if found >= DENY]
+        if not refusing and self._product.standard.breaks(broken, level):
+            yield None
+        elif all(part.goes_on for part in refusing):
+            yield tuple([n for _, n in outcomes]), flying
 
-    def _goes_on(self, found: Sequence[int]) -> bool:
-        """Whether a run may go on although the stack denies what has happened."""
-        return all(part.goes_on for part, each in zip(self._parts[:-1], found, strict=False) if each >= DENY)
-
-    def _ends(self, at: tuple[int, ...], flying: tuple[int, ...]) -> Iterator[tuple[SessionStep, State | None]]:
-        for slot, number in enumerate(flying):
-            if number < 0:
-                continue
-            call = self._product.calls[number]
-            left = (*flying[:slot], -1, *flying[slot + 1 :])
-            for outcome, ended in self._ended(at, call, slot, left):
-                yield SessionStep("end", call, outcome=outcome, slot=slot), ended
-
-    def _events(self, at: tuple[int, ...], flying: tuple[int, ...]) -> Iterator[tuple[SessionStep, State | None]]:
+    def _events(self, at: tuple[int, ...], flying: int) -> Iterator[tuple[SessionStep, State | None]]:
         parts = self._parts
         if any(part.turns for part in parts):
-            yield from self._begun("turn", [part.turned(n) for part, n in zip(parts, at, strict=True)], flying)
+            turned = [part.turned(n) for part, n in zip(parts, at, strict=True)]
+            yield from ((SessionStep("turn"), state) for state in self._going_on(turned, flying))
         if any(part.runs for part in parts):
-            again = [part.resumed(n) for part, n in zip(parts, at, strict=True)]
-            yield from self._begun("run", again, NONE_RUNNING)
+            resumed = [part.resumed(n) for part, n in zip(parts, at, strict=True)]
+            yield from ((SessionStep("run"), state) for state in self._going_on(resumed, NONE_RUNNING))
         for text in self._product.texts:
             wrote = tuple(part.wrote(n, text) for part, n in zip(parts, at, strict=True))
             yield SessionStep("user", text=text), (wrote, flying)
-
-    def _begun(
-        self, kind: str, outcomes: list[Reaction], flying: tuple[int, ...]
-    ) -> Iterator[tuple[SessionStep, State | None]]:
-        """A turn or a run begins, unless the stack ends it at once."""
-        found = [each for each, _ in outcomes]
-        level = max(found[:-1], default=NOTHING)
-        if level < DENY or self._goes_on(found):
-            broken = level < DENY and self._product.standard.breaks(found[-1], level)
-            yield SessionStep(kind), None if broken else (tuple(n for _, n in outcomes), flying)
 
 
 def explore(product: SessionProduct, work: Work, deepest: int | None = None) -> Explored[State, SessionStep]:
