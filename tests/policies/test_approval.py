@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from proctor.policies import PolicyError, draw, merge_policies, parse_policies, preflight
-from proctor.policies import events as ev
 
 FAMILIES = {
     "before": {"type": "before", "first": "human-approval", "then": "deploy"},
@@ -17,49 +16,12 @@ FAMILIES = {
 }  # fmt: skip
 
 
-def approved(session: Any, decision: Any) -> str:
-    """The answer to the same call once a person has granted it."""
-    call = {"tool_call_id": decision.tool_call_id, "input_digest": decision.input_digest}
-    session.see(ev.ToolApprovalGranted(approval_id="a", by="ana", **call))
-    return str(session.ask("deploy", id=decision.tool_call_id, turn=session.turn, **decision.tool_input))
+@pytest.mark.parametrize("type", ["before", "immediately_before"])
+def test_a_tool_that_will_do_as_well_is_named(type: str, ruled: Any) -> None:
+    """As any member of a list is."""
+    decision = ruled({"type": type, "first": ["test", "human-approval"], "then": "deploy"}).propose("deploy")
 
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_each_call_waits_for_a_person(family: str, ruled: Any) -> None:
-    """Not for a tool of that name, which proves nothing; and one approval is of one call."""
-    session = ruled(FAMILIES[family])
-    session.ok("human-approval")
-    first = session.propose("deploy", to="a")
-
-    assert first.action == "request_approval"
-    assert session.visible("deploy") == ["deploy"]
-    assert approved(session, first) == "allow"
-    assert session.ask("deploy", to="b") == "request_approval"
-
-
-@pytest.mark.parametrize("rule", [
-    {"type": "before", "first": ["test", "human-approval"], "then": "deploy"},
-    {"type": "immediately_before", "first": ["test", "human-approval"], "then": "deploy"},
-    {"type": "precondition", "tool": "deploy", "requires": [{"prior": ["test", "human-approval"]}]},
-])  # fmt: skip
-def test_in_a_list_a_person_or_a_tool_will_do(rule: dict[str, Any], ruled: Any) -> None:
-    """As any member of a list does."""
-    by_person, tested = ruled(rule), ruled(rule)
-    decision = by_person.propose("deploy")
-    tested.ok("test")
-
-    assert (decision.action, tested.ask("deploy")) == ("request_approval", "allow")
-    assert "`test`" in decision.violations[0].details["expected"] or rule["type"] == "precondition"
-
-
-def test_a_person_is_asked_only_where_nothing_else_lacks(ruled: Any) -> None:
-    """Their time is not spent on a call that would be refused all the same."""
-    requires = [{"prior": "human-approval"}, {"prior": "test"}]
-    session = ruled({"type": "precondition", "tool": "deploy", "requires": requires})
-    before = session.ask("deploy")
-    session.ok("test")
-
-    assert (before, session.ask("deploy")) == ("deny", "request_approval")
+    assert decision.violations[0].details["expected"] == "a person's approval or `test` before `deploy`"
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -2,11 +2,11 @@
 
 A case has a sentence (`it`), a `policy` or a stack of them (or `policies` by name that each answer so), the run's
 `context`, whether the `agent` has the tools of agent_tools.json (which have portable names and inputs), and steps:
-`ask` a tool (`input`, `turn`, `id`): the `answer`, the `objects` by id; what runs then `completes` with `returns`,
-`fails`, or stays in flight (`then`); `start: false` leaves it allowed only. `saw` a call nobody proposed: `finds`
-by id. `ends` an id. `user` says something. `event` happens: `finds`. `approve` an id, with other fields of the grant.
-`narrow` a list: `leaves`. `end`: the statuses by id. As `narrow`, a tool that may be called in the next response must
-have been shown.
+`ask` a tool (`input`, `turn`, `id`): the `answer`, what it `tells` the model, the `objects` by id; what runs then
+`completes` with `returns`, `fails`, or stays in flight (`then`); `start: false` leaves it allowed only. `saw` a call
+nobody proposed: `finds` by id. `ends` an id. `user` says something. `event` happens: `finds`. `approve` an id, with
+other fields of the grant. `narrow` a list: `leaves`. `end`: the statuses by id. As `narrow`, a tool that may be
+called in the next response must have been shown.
 A policy that does not say otherwise denies; `on_violation: null` says nothing.
 """
 
@@ -103,6 +103,10 @@ class Played:
         assert decision.action == step.get("answer", "allow"), (step, self.variant)
         assert violated == step.get("objects", violated), step
         assert (decision.tool_name, decision.tool_input) == (tool, input), step
+        assert decision.tell_model == step.get("tells", decision.tell_model), step
+        for violation in decision.violations:
+            refuses = violation.action == decision.action and decision.action in ("deny", "cancel")
+            assert violation.details.get("tell_model") == (decision.tell_model if refuses else None), step
 
         self.digests[id] = decision.input_digest
         if decision.action in ("deny", "cancel"):

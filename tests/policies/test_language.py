@@ -371,15 +371,6 @@ def test_an_output_that_holds_an_object_or_array_is_parsed(raw: Any, value: Any)
     assert parsed_output(raw) == value
 
 
-def test_a_source_is_read_as_what_a_tool_returned(ruled: Any) -> None:
-    """In an output a number is no text, as in conditions on it."""
-    source = {"tool": "look", "path": "$.people[?@.id == 7].to"}
-    session = ruled({"type": "provenance", "tool": "send", "path": "$.to", "from": [source]})
-    session.ok("look", {"people": [{"id": 7, "to": "a@x"}, {"id": "7", "to": "b@x"}]})
-
-    assert [session.ask("send", to=to) for to in ("a@x", "b@x")] == ["allow", "deny"]
-
-
 ATOMS = [
     *("", "a", "b", "A", "1", "_", " ", ".", r"\.", r"\d", r"\w", r"\s", r"\D", r"\W", r"\S", r"\b", r"\A", "^", "$"),
     *(r"\n", "é", "[ab]", "[^a]", r"[\d_]", r"[^\n]", "(?:)", "()", "(?i:a)"),

@@ -281,31 +281,6 @@ def test_the_weakest_way_to_meet_a_requirement_counts(musts: list[str], weakest:
     assert f"first_must='{weakest}'" in str(outline)
 
 
-@pytest.mark.parametrize("unfinished", [False, True])
-@pytest.mark.parametrize(("clause", "if_done"), [
-    ({"rules": [{"type": "before", "first": "test", "then": "ship"}]}, "allow"),
-    ({"rules": [{"type": "precondition", "tool": "ship", "requires": [{"prior": "test"}]}]}, "allow"),
-    ({"rules": [{"type": "provenance", "tool": "ship", "path": "$.id", "from": [{"tool": "test", "path": "$.id"}]}]},
-        "allow"),
-    ({"nets": ["require test before ship"]}, "allow"),
-    ({"rules": [{"type": "count", "tool": ["test", "ship"], "max": 1, "of": "completed"}]}, "deny"),
-    ({"rules": [{"type": "forbids_after", "tool": "test", "tools": ["ship"]}]}, "deny"),
-    ({"tool_rules": [{"deny": [
-        {"tool": "ship", "where": [{"path": "$.id", "in": {"output_of": "test", "path": "$.id"}}]}]}]}, "deny"),
-])  # fmt: skip
-def test_a_call_whose_work_goes_on_is_no_success_and_no_failure(
-    clause: dict[str, Any], if_done: str, unfinished: bool
-) -> None:
-    """As a command in the background: whether it succeeds, nobody tells."""
-    session = monitor(**{"on_violation": "deny", **clause})
-    session.propose(ToolCall(id="c1", name="test", input={}, turn=1))
-    returned: dict[str, Any] = {"tool_call_id": "c1", "tool_output": {"id": 7}, "unfinished": unfinished}
-    session.observe(ev.ToolCallCompleted(**returned))
-    decision = session.propose(ToolCall(id="c2", name="ship", input={"id": 7}, turn=2))
-
-    assert decision.action == ("deny" if unfinished else if_done)
-
-
 NAMED = ["pytest", "cd", "cd --help", "ls", "timeout", "bash"]
 PYTEST = {"tool": "bash", "where": [{"path": "$.command", "runs": NAMED}]}
 

@@ -243,16 +243,6 @@ def test_a_validator_is_asked_only_where_no_net_refuses() -> None:
     assert [[v.rule for v in decision.violations] for decision in decisions] == [["require a before x"], ["free"]]
 
 
-def test_what_a_rule_has_given_up_hides_no_tool(drive: Any) -> None:
-    """A call that did not come in time is a violation once; after that the rule restricts nothing."""
-    session = drive({"rules": [{"type": "eventually", "tool": "plan", "within": 2, "action": "deny"}]})
-    session.ok("read")
-    due = session.visible("plan", "read")
-    session.saw("read")
-
-    assert (due, session.visible("plan", "read")) == (["plan"], ["plan", "read"])
-
-
 def explained(session: Any, *calls: dict[str, Any]) -> str:
     """The explanation of the last of these calls of x."""
     monitor = session.compiled.monitor(explain=True)

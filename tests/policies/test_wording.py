@@ -190,57 +190,6 @@ def test_a_message_has_the_position_the_values_and_what_the_author_says() -> Non
     assert '(call 3; `$.ok` is `true`, got `false`; `$.by` is one of `["a"]`, got no value)' in paid
 
 
-TOOL = "Tool 'x' is not available in this context."
-INPUT = "Tool 'x' may not be used with this input."
-STEP = "Tool 'x' may not be used yet."
-BUDGET = "No more calls of tool 'x' are allowed in this run."
-ONE = {"tool": "x", "path": "$.o", "match": "1", "as": "one"}
-CAUSES: dict[str, tuple[dict[str, Any], list[str], str]] = {
-    "deny by a virtual name": ({"tool_rules": [{"deny": ["one"]}], "virtual_tools": [ONE]}, [], INPUT),
-    "allowlist": ({"rules": [{"type": "allowlist", "tools": ["y"]}]}, [], TOOL),
-    "a net that blocks": ({"nets": ["block x"]}, [], TOOL),
-    "a net that refills": ({"nets": ["limit x to 1 per y"]}, ["x"], STEP),
-    "a count of the last responses": ({"rules": [{"type": "count", "tool": "x", "max": 1, "within_turns": 2}]}, ["x"],
-        STEP),
-    "max_calls": ({"rules": [{"type": "max_calls", "tool": "x", "max": 1}]}, ["x"], BUDGET),
-    "a limit of responses": ({"limits": {"max_turns": 1}}, ["y"], BUDGET),
-    "circuit_breaker": ({"rules": [{"type": "circuit_breaker", "total": 1}]}, ["!y"], BUDGET),
-}  # fmt: skip
-"""What the cases of the language (`violations_in_full.yaml`) do not show."""
-
-
-@pytest.mark.parametrize(("policy", "before", "words"), CAUSES.values(), ids=CAUSES)
-def test_the_model_is_told_by_the_cause_and_nothing_of_the_rules(
-    drive: Any, policy: dict[str, Any], before: list[str], words: str
-) -> None:
-    """The sentence names the tool and nothing else, and the violation carries it."""
-    session = drive({"on_violation": "deny", **policy})
-    for tool in before:
-        (session.bad if tool.startswith("!") else session.ok)(tool.lstrip("!"), **({"o": 1} if tool == "x" else {}))
-    decision = session.propose("x", o=1)
-
-    assert decision.tell_model == words
-    assert decision.violations[0].details["tell_model"] == words
-
-
-def test_the_words_of_a_rule_come_before_every_sentence(drive: Any) -> None:
-    """`tell_model` of a rule that refuses; of one that only warns it is not told."""
-    session = drive(
-        {
-            "on_violation": "deny",
-            "rules": [
-                {"type": "blocklist", "tools": ["x"], "action": "warn", "tell_model": "no"},
-                {"type": "before", "first": "y", "then": "x"},
-                {"type": "count", "tool": "x", "max": 0, "tell_model": "Ask for less."},
-            ],
-        }
-    )
-    decision = session.propose("x")
-
-    assert decision.tell_model == "Ask for less."
-    assert ["tell_model" in v.details for v in decision.violations] == [True, True, False]
-
-
 def details_of(decision: Decision, rule: str) -> dict[str, Any]:
     return next(v.details for v in decision.violations if v.rule == rule)
 
