@@ -24,12 +24,13 @@ from proctor.policies.shell.words import DYNAMIC
 from proctor.supervisor.errors import UsageError
 from proctor.supervisor.ports.adapter import Gate, GateAnswer, Launch, LaunchOptions, Provider
 
+from ..kit.call_book import outcome_of
 from ..kit.client_process import Workspace
 from ..kit.gate import EventStream
 from ..kit.launch_options import options_for
 from ..kit.process_tree import end_orphans
 from ..kit.provider import TaskProvider, at_work
-from ..kit.subprocesses import CommandResult, Subprocesses
+from ..kit.subprocesses import Subprocesses
 
 LINE_ID = "line"
 _INJECTED = re.compile(r"BASH_FUNC_.*|BASH_ENV|ENV|SHELLOPTS|BASHOPTS|PS4|PROMPT_COMMAND")
@@ -112,8 +113,9 @@ class ShellAgent:
         except OSError as error:
             raise RuntimeError(f"bash cannot be started: {os_words(error)}") from error
         output: dict[str, Any] = msgspec.to_builtins(result)
+        failed = result.exit_code != 0 or result.timed_out
         for call in self._known_outcomes(calls):
-            await self._outcome(call, result, output)
+            await self._stream.send_and_wait(outcome_of(call, output, failed=failed))
         self._allowed.clear()
         await self._stream.send_and_wait(ev.TurnCompleted(turn=1))
         await self._stream.send_and_wait(ev.RunCompleted(output=output))
@@ -122,22 +124,10 @@ class ShellAgent:
         """The line, and its part if it has just one: of several, any may have run."""
         return calls if len(calls) == 2 else calls[:1]
 
-    async def _outcome(self, call: ToolCall, result: CommandResult, output: dict[str, Any]) -> None:
-        if result.exit_code == 0 and not result.timed_out:
-            done = ev.ToolCallCompleted(tool_call_id=call.id, tool_name=call.name, tool_output=output)
-            await self._stream.send_and_wait(done)
-        else:
-            await self._stream.send_and_wait(
-                ev.ToolCallFailed(tool_call_id=call.id, tool_name=call.name, error=output)
-            )
-
     async def _release(self) -> None:
         """Report calls that were allowed but did not run to their end as failed."""
         for call in self._allowed:
-            error = "the line did not run to its end"
-            await self._stream.send_and_wait(
-                ev.ToolCallFailed(tool_call_id=call.id, tool_name=call.name, error=error)
-            )
+            await self._stream.send_and_wait(outcome_of(call, "the line did not run to its end", failed=True))
         self._allowed.clear()
 
     async def _fail(self, code: str, message: str) -> None:

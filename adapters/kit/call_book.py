@@ -56,14 +56,19 @@ class ClientCall(msgspec.Struct, kw_only=True):
     def ended(self, output: Any, *, failed: bool) -> ev.ToolCallCompleted | ev.ToolCallFailed:
         """The event of its end; `output` is its result, or its error if it failed."""
         self.over = True
-        if failed:
-            return ev.ToolCallFailed(tool_call_id=self.id, tool_name=self.name, error=output)
-        return ev.ToolCallCompleted(
-            tool_call_id=self.id,
-            tool_name=self.name,
-            tool_output=output,
-            unfinished=goes_on(self.name, self.input, output),
-        )
+        unfinished = not failed and goes_on(self.name, self.input, output)
+        return outcome_of(self.as_tool_call(), output, failed=failed, unfinished=unfinished)
+
+
+def outcome_of(
+    call: ToolCall, output: Any, *, failed: bool, unfinished: bool = False
+) -> ev.ToolCallCompleted | ev.ToolCallFailed:
+    """The event of a call's end; `output` is its result, or its error if it failed. If it is `unfinished`, what it
+    has started goes on.
+    """
+    if failed:
+        return ev.ToolCallFailed(tool_call_id=call.id, tool_name=call.name, error=output)
+    return ev.ToolCallCompleted(tool_call_id=call.id, tool_name=call.name, tool_output=output, unfinished=unfinished)
 
 
 CallT = TypeVar("CallT", bound=ClientCall)

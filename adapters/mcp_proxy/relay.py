@@ -24,11 +24,12 @@ from mcp.types import (
     JSONRPCResponse,
 )
 
-from proctor.policies.events import Event, ToolCallCompleted, ToolCallFailed
+from proctor.policies.events import Event
 from proctor.policies.events.calls import ToolCall, tell_model_default
 from proctor.supervisor.errors import ProviderError
 from proctor.supervisor.ports.adapter import Gate
 
+from ..kit.call_book import outcome_of
 from . import messages
 from .messages import RequestId
 from .tools import Naming, ToolList, Visibility
@@ -414,17 +415,14 @@ class Relay:
             await self._send(messages.tools_changed())
 
     async def _outcome(self, request: PendingCall, message: JSONRPCResponse | JSONRPCError) -> None:
-        call = request.call
         if isinstance(message, JSONRPCError):
             await self._failed(request, {"code": message.error.code, "message": message.error.message})
-        elif message.result.get("isError") is True:
-            await self._failed(request, messages.output_of(message.result))
         else:
-            output = messages.output_of(message.result)
-            await self._report(ToolCallCompleted(tool_call_id=call.id, tool_name=call.name, tool_output=output))
+            output, failed = messages.output_of(message.result), message.result.get("isError") is True
+            await self._report(outcome_of(request.call, output, failed=failed))
 
     async def _failed(self, request: PendingCall, error: Any) -> None:
-        await self._report(ToolCallFailed(tool_call_id=request.call.id, tool_name=request.call.name, error=error))
+        await self._report(outcome_of(request.call, error, failed=True))
 
     async def _report(self, event: Event) -> None:
         await self._shared.report(event)

@@ -162,11 +162,6 @@ def nanoseconds(at: datetime | None) -> int:
     return time.time_ns() if at is None else int(at.timestamp() * 1_000_000) * 1_000
 
 
-def moment(event: ev.Event) -> int:
-    """When an event happened, in nanoseconds."""
-    return nanoseconds(event.at)
-
-
 class Meters:
     """Every instrument, created once."""
 
@@ -255,7 +250,7 @@ class OpenTelemetry:
 
     def _start(self, event: ev.RunStarted) -> None:
         if len(self._runs) >= MOST_RUNS:
-            self._end(next(iter(self._runs)), moment(event), "unknown", None)
+            self._end(next(iter(self._runs)), nanoseconds(event.at), "unknown", None)
         run = self._runs[event.run_id] = OpenRun(event, self._tracer)
         carry_trace(event.run_id, carried(run.own.span))
         self._meters.began(run.agent)
@@ -265,10 +260,10 @@ class OpenTelemetry:
             case ev.ToolCallRequested():
                 self._set(run.decide(event), names.TOOL_ARGUMENTS, event.tool_input)
             case ev.ToolCallStarted():
-                self._decided(run, run.decided(event.tool_call_id, moment(event)))
+                self._decided(run, run.decided(event.tool_call_id, nanoseconds(event.at)))
                 self._set(run.call(event), names.TOOL_ARGUMENTS, event.tool_input)
             case ev.ToolCallDenied():
-                self._decided(run, run.decided(event.tool_call_id, moment(event), name(event.decision)))
+                self._decided(run, run.decided(event.tool_call_id, nanoseconds(event.at), name(event.decision)))
             case ev.ToolCallCompleted() | ev.ToolCallFailed():
                 self._ran(run, event)
             case ev.PolicyViolated():
@@ -277,7 +272,7 @@ class OpenTelemetry:
             case ev.ApprovalEvent():
                 self._approval(run, event)
             case ev.BudgetWarned():
-                run.own.span.add_event(names.WARNING_EVENT, {names.LIMIT: name(event.limit)}, moment(event))
+                run.own.span.add_event(names.WARNING_EVENT, {names.LIMIT: name(event.limit)}, nanoseconds(event.at))
             case ev.MessageSent():
                 self._set(run.own, names.INPUT_MESSAGES, event.content)
             case ev.MessageReceived():
@@ -296,7 +291,7 @@ class OpenTelemetry:
         else:
             error = "run_failed"
             self._set(run.own, names.REASON, event.error)
-        self._end(event.run_id, moment(event), status, error, event.usage)
+        self._end(event.run_id, nanoseconds(event.at), status, error, event.usage)
 
     def _end(self, run_id: str, at: int, status: str, error: str | None, usage: dict[str, Any] | None = None) -> None:
         run = self._runs.pop(run_id)
@@ -316,7 +311,7 @@ class OpenTelemetry:
             return
         failed = isinstance(event, ev.ToolCallFailed)
         self._set(call, names.TOOL_RESULT, event.error if isinstance(event, ev.ToolCallFailed) else event.tool_output)
-        seconds = call.end(moment(event), error="tool_error" if failed else None)
+        seconds = call.end(nanoseconds(event.at), error="tool_error" if failed else None)
         tool = event.tool_name if event.tool_name in run.tools else None
         self._meters.ran(run.agent, tool=tool, failed=failed, seconds=seconds)
 
@@ -333,11 +328,11 @@ class OpenTelemetry:
         found = {names.APPROVAL: outcome}
         if self._content and event.by:
             found[names.BY] = name(event.by)
-        about.span.add_event(names.APPROVAL_EVENT, found, moment(event))
+        about.span.add_event(names.APPROVAL_EVENT, found, nanoseconds(event.at))
         if isinstance(event, ev.ToolApprovalRequested):
-            about.waits_since = moment(event)
+            about.waits_since = nanoseconds(event.at)
             return
-        waited = None if about.waits_since is None else max(moment(event) - about.waits_since, 0) / 1e9
+        waited = None if about.waits_since is None else max(nanoseconds(event.at) - about.waits_since, 0) / 1e9
         about.waits_since = None
         self._meters.approval(run.agent, outcome, waited)
 

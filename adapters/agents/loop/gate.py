@@ -20,7 +20,7 @@ from proctor.policies.values.foreign_code import named_error
 from proctor.supervisor.errors import UsageError
 from proctor.supervisor.run.tasks import awaitable, tool_error
 
-from ...kit.call_book import ClientCall, Turns
+from ...kit.call_book import ClientCall, Turns, outcome_of
 from ...kit.values import is_finite, to_jsonable
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class AllowedCalls:
 
     def __init__(self, stream: EventStream) -> None:
         self._stream = stream
-        self._running: dict[str, str] = {}
+        self._running: dict[str, ToolCall] = {}
 
     def proposed(self, call_id: str, name: str, tool_input: Any, turn: int) -> ToolCall:
         """A call to propose to the gate; a subagent's call names the one around it."""
@@ -94,22 +94,17 @@ class AllowedCalls:
 
     def allowed(self, call: ToolCall) -> None:
         """Note that the gate allowed a call, whose outcome must be reported."""
-        self._running[call.id] = call.name
+        self._running[call.id] = call
 
     async def completed(self, call_id: str, result: Any) -> None:
-        name = self._running.pop(call_id, None)
-        if name is not None:
-            output = to_jsonable(result)
-            await self._stream.send_and_wait(
-                ev.ToolCallCompleted(tool_call_id=call_id, tool_name=name, tool_output=output)
-            )
+        call = self._running.pop(call_id, None)
+        if call is not None:
+            await self._stream.send_and_wait(outcome_of(call, to_jsonable(result), failed=False))
 
     def failed(self, call_id: str, error: BaseException | str) -> None:
-        name = self._running.pop(call_id, None)
-        if name is not None:
-            self._stream.send_nowait(
-                ev.ToolCallFailed(tool_call_id=call_id, tool_name=name, error=_error_text(error))
-            )
+        call = self._running.pop(call_id, None)
+        if call is not None:
+            self._stream.send_nowait(outcome_of(call, _error_text(error), failed=True))
 
     def end(self) -> None:
         """Report the calls without an outcome as failed."""

@@ -24,7 +24,7 @@ from proctor.supervisor.errors import ProviderUnavailableError, UsageError
 from proctor.supervisor.ports.adapter import Gate, GateAnswer, Launch, Provider
 from proctor.supervisor.run.tasks import tool_error
 
-from ...kit.call_book import Turns
+from ...kit.call_book import Turns, outcome_of
 from ...kit.gate import EventStream
 from ...kit.launch_options import NoLaunchOptions
 from ...kit.process_tree import end_orphans
@@ -153,21 +153,16 @@ class ScriptedAgent:
         return GateAnswer(allowed=True)
 
     async def _run(self, call: ToolCall, input: dict[str, Any]) -> CallEnd:
-        outcome: ev.ToolOutcome = _failed(call, "ended before it was done")
+        outcome = outcome_of(call, "ended before it was done", failed=True)
         try:
-            output = to_jsonable(await self._tools.run(call.name, input))
-            outcome = ev.ToolCallCompleted(tool_call_id=call.id, tool_name=call.name, tool_output=output)
+            outcome = outcome_of(call, to_jsonable(await self._tools.run(call.name, input)), failed=False)
         except ToolFailedError as error:
-            outcome = _failed(call, to_jsonable(error.error))
+            outcome = outcome_of(call, to_jsonable(error.error), failed=True)
         finally:
             # a call that ran has an outcome, also when the run is being ended around it
             with anyio.CancelScope(shield=True):
                 await self._stream.send_and_wait(outcome)
         return "completed" if isinstance(outcome, ev.ToolCallCompleted) else "failed"
-
-
-def _failed(call: ToolCall, error: Any) -> ev.ToolCallFailed:
-    return ev.ToolCallFailed(tool_call_id=call.id, tool_name=call.name, error=error)
 
 
 def _usage(tokens: Tokens, model: str) -> ev.TokenUsageUpdated:
