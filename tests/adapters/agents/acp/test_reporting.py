@@ -9,7 +9,6 @@ from supervised import RecordingGate
 from proctor.adapters.agents.acp.adapter import AcpAdapter
 from proctor.adapters.agents.acp.connection import AgentTraits, switched
 from proctor.adapters.agents.acp.translation import CostMeter, prompt_usage
-from proctor.policies import Deny, Limits, Policy
 from proctor.policies import events as ev
 from proctor.supervisor import Launch, ProviderError, UsageError
 from proctor.supervisor.testing.fakes import PATIENCE_S
@@ -200,14 +199,6 @@ def test_what_is_known_of_an_agent_comes_from_its_program() -> None:
     )
     assert (unknown.gate, unknown.usage, unknown.reports_cost, unknown.resume) == ("some", "none", False, False)
     assert (vouched.gate, vouched.usage, vouched.rewrite) == ("all", "at_end", False)
-
-
-def test_no_part_of_a_policy_becomes_a_launch_option() -> None:
-    """The protocol has none."""
-    policy = Policy(name="p", tool_rules=(Deny(("execute",)),), limits=Limits(max_cost_usd=1))
-    options = AcpAdapter(["x"]).compile(policy)
-
-    assert (options.expressed, options.unexpressed) == ((), ("max_cost_usd", "deny execute"))
 
 
 @pytest.mark.parametrize(("usage", "expected"), [

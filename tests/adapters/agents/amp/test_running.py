@@ -228,16 +228,6 @@ async def test_the_environment_may_name_the_client(bench: Any) -> None:
     await bench.adapter(amp_path=None, env=env).prepare()
 
 
-async def test_its_capabilities_are_those_that_hold() -> None:
-    """Rules hold for the client's own calls only; nothing says what they cost."""
-    can = AmpAdapter().capabilities
-
-    assert (can.gate, can.rewrite, can.usage, can.reports_cost, can.resume) == (
-        *("some", False, "per_turn", False, True),
-    )
-    assert can.compiles == ("deny",)
-
-
 THREAD = "T-11111111-2222-4333-8444-555555555555"
 
 
