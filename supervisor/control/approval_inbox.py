@@ -6,7 +6,7 @@ from typing import Any
 import anyio
 from msgspec.structs import replace
 
-from ..arguments import check_seconds, check_store, check_text, checked_answer
+from ..arguments import check_seconds, check_store, checked_answer
 from ..errors import ApprovalError, StoreError, UsageError
 from ..machine.event_factory import answered
 from ..ports.store import ApprovalStore, Store, wait_again
@@ -40,13 +40,12 @@ def requested_at(request: ApprovalRequest) -> datetime:
 
 
 def grant_of(by: str, **fields: Any) -> ApprovalAnswer:
-    """An approval. Raises UsageError for a field that `ApprovalAnswer` does not have, or a wrong type."""
-    check_text(by=by)
+    """An approval. Raises UsageError for a field that `ApprovalAnswer` does not have."""
     takes = [name for name in ApprovalAnswer.__struct_fields__ if name not in _NOT_GIVEN]
     for name in fields:
         if name not in takes:
             raise UsageError(f"`{name}` is not known here; known are {', '.join(f'`{one}`' for one in takes)}")
-    return checked_answer(ApprovalAnswer(granted=True, by=by, **fields))
+    return ApprovalAnswer(granted=True, by=by, **fields)
 
 
 async def answer(

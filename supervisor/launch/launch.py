@@ -24,7 +24,7 @@ from ..machine.event_factory import PriorSession
 from ..machine.interface import Begin
 from ..machine.machine import RunMachine
 from ..machine.run_state import RunIdentity
-from ..ports.adapter import Adapter, EndOrphans, GateAnswer, Launch, LaunchOptions
+from ..ports.adapter import Adapter, EndOrphans, Launch, LaunchOptions
 from ..ports.processes import process_mark
 from ..ports.store import LOOK_AGAIN_S, CommandQueue, RunRegistry, Store, wait_again
 from ..ports.stored_types import NOT_OVER, Owner, RunFilter, RunInfo, block_of
@@ -97,11 +97,11 @@ async def launched(request: LaunchRequest, services: Services) -> tuple[RunActor
     taken_up = continued(past, request.continuation, can_resume=can_do.resume, provider=name_of(adapter))
     transcript = partial(read_transcript, services.store, info.session_id, past.last_seq)
     metadata = info.spec.get("metadata", {})
-    launch = Launch(
+    launch = partial(
+        Launch,
         run_id=info.run_id,
         session_id=info.session_id,
         prompt=info.spec.get("prompt", ""),
-        gate=_closed_gate,
         options=_own_options(plan.options),
         resume=taken_up.resume,
         transcript=await transcript() if taken_up.mode == "replay" else (),
@@ -126,7 +126,7 @@ async def launched(request: LaunchRequest, services: Services) -> tuple[RunActor
     )
     begin = Begin(
         now_ms=services.clock.now_ms(),
-        prompt=launch.prompt,
+        prompt=info.spec.get("prompt", ""),
         first=not past.created,
         model=can_do.model,
         tools=can_do.offered,
@@ -153,13 +153,8 @@ def _parent(info: RunInfo, plan: Plan, context: RunContext, services: Services) 
     return Parent(run_id=info.run_id, services=services, compiled=plan.compiled, context=context)
 
 
-async def _closed_gate(call: object) -> GateAnswer:
-    """The gate until the actor sets its own; it denies every call."""
-    return GateAnswer(allowed=False, stop=True)
-
-
 def _context(request: LaunchRequest, can_do: Capabilities) -> RunContext:
-    check_order(request.info.spec.get("prompt", ""), request.context)
+    check_text(prompt=request.info.spec.get("prompt", ""))
     stored = request.info.spec.get("context")
     context = request.context or (msgspec.convert(stored, RunContext) if stored else RunContext())
     fields = {

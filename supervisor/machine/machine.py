@@ -175,11 +175,6 @@ class RunMachine:
         """The events recorded since the last `drain_record`."""
         return self.outbox.unwritten
 
-    @property
-    def unwritten_bytes(self) -> int:
-        """About how many bytes those are."""
-        return self.outbox.unwritten_bytes
-
     def drain_record(self) -> list[ev.Event]:
         """The events to store next, redacted, in order, as one unit; the input `Stored` is to follow."""
         return self.outbox.drain_record()

@@ -4,7 +4,6 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
 from anyio.lowlevel import checkpoint
 
 from proctor.policies.events import Event, NetJoined, NetLeft
@@ -54,7 +53,7 @@ class RunActor:
         self,
         machine: RunMachine,
         adapter: Adapter,
-        launch: Launch,
+        launch: Callable[..., Launch],
         *,
         services: Services,
         epoch: int,
@@ -66,8 +65,8 @@ class RunActor:
         self._calls_before = calls_before
         self._services = services
         self._waiters = GateWaiters(feed, now_ms)
-        self._launch = msgspec.structs.replace(launch, gate=self._waiters.propose)
-        self._log = RunLog(services.log, launch.run_id, launch.session_id)
+        self._launch = launch(gate=self._waiters.propose)
+        self._log = RunLog(services.log, self._launch.run_id, self._launch.session_id)
         self._reader = ProviderReader(adapter, self._handle_event, self._rest, parent)
         self._recorder = RunRecorder(
             machine,

@@ -102,7 +102,7 @@ async def waits_until_flushed(run: Written, wait: Callable[[], Awaitable[object]
 async def test_what_is_stored_is_reported_once_with_its_size() -> None:
     """And nothing is owed."""
     run = Written(ScriptedStore())
-    size = run.machine.unwritten_bytes
+    size = run.machine.outbox.unwritten_bytes
     await run.journal.flush()
     run.says(MessageReceived(content="hello"))
     await run.journal.flush()
@@ -164,10 +164,10 @@ async def test_a_silent_store_has_failed_until_it_answers(autojump_clock: object
     store = ScriptedStore("is silent")
     run = Written(store)
     async with trio.open_nursery() as tasks:
-        run.machine._state.outbox.unwritten_bytes = CAPACITY_BYTES
+        run.machine.outbox.unwritten_bytes = CAPACITY_BYTES
         tasks.start_soon(run.journal.flush)
         await trio.testing.wait_all_tasks_blocked()
-        assert (run.machine.unwritten_bytes, run.journal.over_capacity) == (0, True)
+        assert (run.machine.outbox.unwritten_bytes, run.journal.over_capacity) == (0, True)
         began = trio.current_time()
         error = await run.journal.drained(2)
         took = trio.current_time() - began
