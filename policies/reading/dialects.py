@@ -20,6 +20,7 @@ from .rewriting import (
     snake_keys,
     stem,
     with_durations,
+    with_items,
     with_plain_nets,
 )
 from .schema import is_near, snake_case
@@ -128,19 +129,18 @@ def rewritten(root: MapNode, report: ProblemReport) -> MapNode:
         root = mapping({"name": own_name(root, report, "net"), "nets": listing([root], root)}, root)
     root = with_plain_nets(with_durations(_with_tool_limits(_with_listed_limits(root, report)), report), report)
     added = _rules_of_foreign(root, report)
-    rules_node = root.entries.get("rules")
+    root = with_items(root, "rules", lambda rule: _rule(rule, report))
+    rules = root.entries.get("rules")
     changed: dict[str, Node] = {}
-    rules = []
-    if isinstance(rules_node, ListNode):
-        rules = [_rule(item, report) for item in rules_node.items]
-        if _differ(rules, rules_node.items):
-            changed["rules"] = listing(rules, rules_node)
     foreign = any(key in root.entries for key in _FOREIGN)
-    if foreign and (rules_node is None or isinstance(rules_node, ListNode)):
-        changed["rules"] = listing([*rules, *added], rules_node or root)
     if "name" not in root.entries and (foreign or frozenset(root.entries) in _NAMED_BY_FILE):
-        changed = {"name": own_name(root, report, "policy"), **changed}
-    return _whens(replaced(root, changed, without=_FOREIGN) if changed else root)
+        changed["name"] = own_name(root, report, "policy")
+    if foreign and (rules is None or isinstance(rules, ListNode)):
+        changed["rules"] = listing([*(rules.items if rules else ()), *added], rules or root)
+    root = replaced(root, changed, without=_FOREIGN if changed else ())
+    for part in ("tool_rules", "rules", "nets"):
+        root = with_items(root, part, _with_when)
+    return root
 
 
 def policy_of_contracts(roots: Sequence[MapNode], report: ProblemReport) -> MapNode:
@@ -187,25 +187,13 @@ def _rules_of_foreign(root: MapNode, report: ProblemReport) -> list[Node]:
 def _forbidden(node: MapNode, report: ProblemReport) -> MapNode:
     expect_keys(node, ("sequence", "adjacency", "id", *RULE_KEYS), report)
     entries = {key: value for key, value in node.entries.items() if key in ("id", "adjacency")}
-    sequence = required(node, "sequence", report)
-    if sequence is not None:
-        entries["sequence"] = _with_globs(sequence, report)
+    if required(node, "sequence", report) is not None:
+        entries["sequence"] = with_items(node, "sequence", lambda item: _glob(item, report)).entries["sequence"]
     return rule("forbidden_sequence", {**entries, **carried(node)}, node)
 
 
-def _with_globs(node: Node, report: ProblemReport) -> Node:
-    """A sequence with its `{name_prefix: p}` items as globs."""
-    if not isinstance(node, ListNode):
-        return node
-    items = [_glob(item, report) for item in node.items]
-    return listing(items, node) if _differ(items, node.items) else node
-
-
-def _differ(new: list[Node], old: list[Node]) -> bool:
-    return any(a is not b for a, b in zip(new, old, strict=True))
-
-
 def _glob(node: Node, report: ProblemReport) -> Node:
+    """An item of a sequence, `{name_prefix: p}` as a glob."""
     if not isinstance(node, MapNode):
         return node
     keys = snake_keys(node, report)
@@ -244,7 +232,7 @@ def _with_tool_limits(root: MapNode) -> MapNode:
     if isinstance(limits, MapNode):
         per_tool = [key for key, value in limits.entries.items() if _is_tool_limit(value)]
     if not isinstance(limits, MapNode) or not per_tool or "tool_limits" in root.entries or entries:
-        return replaced(root, entries, without=("toolLimits",)) if entries else root
+        return replaced(root, entries, without=("toolLimits",))
     rest = replaced(limits, {}, without=per_tool)
     entries["tool_limits"] = replaced(limits, {}, without=rest.entries)
     if rest.entries:
@@ -292,27 +280,16 @@ def _rule(node: Node, report: ProblemReport) -> Node:
     type = node.entries.get("type") if isinstance(node, MapNode) else None
     if not isinstance(node, MapNode) or not isinstance(type, Scalar):
         return node
-    if type.value == "forbidden_sequence" and "sequence" in node.entries:
-        sequence = _with_globs(node.entries["sequence"], report)
-        return node if sequence is node.entries["sequence"] else replaced(node, {"sequence": sequence})
+    if type.value == "forbidden_sequence":
+        return with_items(node, "sequence", lambda item: _glob(item, report))
     if type.value in ("blocklist", "allowlist") and "pattern" in node.entries and "tools" not in node.entries:
         pattern = node.entries["pattern"]
         return replaced(node, {"tools": listing([pattern], pattern)}, without=("pattern",))
     return node
 
 
-def _whens(root: MapNode) -> MapNode:
-    """A policy with its rules' `when: {context.user_role: standard}` as lists of conditions."""
-    changed: dict[str, Node] = {}
-    for part in ("tool_rules", "rules", "nets"):
-        node = root.entries.get(part)
-        items = [_with_when(item) for item in node.items] if isinstance(node, ListNode) else []
-        if isinstance(node, ListNode) and _differ(items, node.items):
-            changed[part] = listing(items, node)
-    return replaced(root, changed) if changed else root
-
-
 def _with_when(node: Node) -> Node:
+    """A clause with its `when: {context.user_role: standard}` as a list of conditions."""
     when = node.entries.get("when") if isinstance(node, MapNode) else None
     if not isinstance(node, MapNode) or not isinstance(when, MapNode) or not when.entries:
         return node

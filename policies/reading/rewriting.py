@@ -1,9 +1,9 @@
 """Builds new nodes in the place of old ones, to rewrite other spellings."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import PurePath
-from typing import Any, TypeGuard
+from typing import Any
 
 from ..limits import BUDGETS, LIMITS, PERCENT, duration_ms, spellings
 from .schema import did_you_mean, snake_case
@@ -31,9 +31,20 @@ def mapping(entries: Mapping[str, Node], at: Node) -> MapNode:
 
 
 def replaced(node: MapNode, entries: Mapping[str, Node], without: Iterable[str] = ()) -> MapNode:
-    """A copy of a mapping with other entries, and without some."""
+    """A mapping with other entries, and without some; itself if it has these and none of those."""
     kept = {key: value for key, value in node.entries.items() if key not in without}
+    if len(kept) == len(node.entries) and all(kept.get(key) is value for key, value in entries.items()):
+        return node
     return MapNode({**kept, **entries}, node.key_spans, node.span, node.path, node.record)
+
+
+def with_items(node: MapNode, key: str, change: Callable[[Node], Node]) -> MapNode:
+    """A mapping with each item of the list at a key changed; itself if none is, or there is no list."""
+    old = node.entries.get(key)
+    items = [change(item) for item in old.items] if isinstance(old, ListNode) else []
+    if not isinstance(old, ListNode) or all(new is item for new, item in zip(items, old.items, strict=True)):
+        return node
+    return replaced(node, {key: listing(items, old)})
 
 
 def snake_keys(node: MapNode, report: ProblemReport) -> MapNode:
@@ -161,16 +172,9 @@ _HINT = "write it as `90s`, `10m`, `2h` or `1h30m`"
 
 def with_durations(root: MapNode, report: ProblemReport) -> MapNode:
     """A policy with durations in ms and percentages of an allowance as amounts; itself if it has neither."""
-    limits, budgets = root.entries.get("limits"), root.entries.get("budgets")
-    changed: dict[str, Node] = {}
-    if _has_durations(limits, _OF_LIMITS):
-        changed["limits"] = _plain(limits, _OF_LIMITS, report)
-    if isinstance(budgets, ListNode):
-        items = [_of_allowance(item, report) if isinstance(item, MapNode) else item for item in budgets.items]
-        items = [_plain(item, _OF_BUDGETS, report) if _has_durations(item, _OF_BUDGETS) else item for item in items]
-        if any(new is not old for new, old in zip(items, budgets.items, strict=True)):
-            changed["budgets"] = listing(items, budgets)
-    return replaced(root, changed) if changed else root
+    root = with_items(root, "budgets", lambda budget: _plain(_of_allowance(budget, report), _OF_BUDGETS, report))
+    limits = root.entries.get("limits")
+    return root if limits is None else replaced(root, {"limits": _plain(limits, _OF_LIMITS, report)})
 
 
 def as_written(message: str, node: MapNode) -> str:
@@ -181,12 +185,10 @@ def as_written(message: str, node: MapNode) -> str:
     return message
 
 
-def _has_durations(node: Node | None, durations: Mapping[str, str]) -> TypeGuard[MapNode]:
-    return isinstance(node, MapNode) and bool(durations.keys() & node.entries.keys())
-
-
-def _plain(limits: MapNode, durations: Mapping[str, str], report: ProblemReport) -> MapNode:
-    """A mapping of limits, with durations under their names in milliseconds."""
+def _plain(limits: Node, durations: Mapping[str, str], report: ProblemReport) -> Node:
+    """A mapping of limits, with durations under their names in milliseconds; itself if it has none."""
+    if not isinstance(limits, MapNode) or durations.keys().isdisjoint(limits.entries):
+        return limits
     entries: dict[str, Node] = {}
     spans = dict(limits.key_spans)
     for key, value in limits.entries.items():
@@ -199,8 +201,10 @@ def _plain(limits: MapNode, durations: Mapping[str, str], report: ProblemReport)
     return MapNode(entries, spans, limits.span, limits.path, limits.record)
 
 
-def _of_allowance(budget: MapNode, report: ProblemReport) -> MapNode:
+def _of_allowance(budget: Node, report: ProblemReport) -> Node:
     """A budget with its amount as a number, if it is written as a percentage of its allowance."""
+    if not isinstance(budget, MapNode):
+        return budget
     whole = budget.entries.get("allowance")
     amount = whole.value if isinstance(whole, Scalar) else None
     changed: dict[str, Node] = {}
@@ -215,7 +219,7 @@ def _of_allowance(budget: MapNode, report: ProblemReport) -> MapNode:
             report.add(f"`{name}` is a part of an `allowance`, and there is none", node.span, node.path)
         number = amount if isinstance(amount, (int, float)) and not isinstance(amount, bool) else 0
         changed[name] = scalar(number * float(found[1]) / 100, node)
-    return replaced(budget, changed) if changed else budget
+    return replaced(budget, changed)
 
 
 def _in_ms(node: Node, report: ProblemReport) -> Node:
