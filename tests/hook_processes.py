@@ -1,4 +1,4 @@
-"""Hooks of Claude Code as processes, without the client."""
+"""Hooks of the interactive clients without the clients: what these write of a call, and who judges it."""
 
 import json
 import os
@@ -6,12 +6,15 @@ import signal
 import subprocess
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import psutil
 from stored_rows import stored_rows
 
+from proctor.adapters.hooks.clients import CLIENTS
 from proctor.adapters.hooks.daemon_client import DAEMON
+from proctor.adapters.hooks.decider import HookDecider, HookOptions
+from proctor.adapters.hooks.record import store_id
 from proctor.adapters.hooks.settings import command
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
@@ -43,14 +46,43 @@ def recorded(store: Path, *types: str) -> list[str]:
     return [name for (name,) in rows if not types or name in types]
 
 
+BASH: Final = {
+    **{"claude": "Bash", "codex": "Bash", "copilot": "bash"},
+    **{"cursor": "Shell", "gemini": "run_shell_command", "opencode": "bash"},
+}
+"""What each client calls its shell."""
+
+
+def call_of(
+    agent: str, id: str, tool: str | None = None, tool_input: Any = None, *, ran: bool = False, session: str = "s"
+) -> dict[str, Any]:
+    """A call about to run, or one that has, as the client says it; `ls` in its shell, if nothing else is named."""
+    kind = "completed" if ran else "call"
+    event = next(name for name, of_kind in CLIENTS[agent].events.items() if of_kind == kind)
+    name, given = tool or BASH[agent], {"command": "ls"} if tool_input is None else tool_input
+    if agent == "opencode":
+        return {"event": event, "session": session, "tool": name, "call": id, "args": given}
+    call: dict[str, Any] = {"hook_event_name": event, "tool_name": name, "tool_input": given}
+    call["conversation_id" if agent == "cursor" else "session_id"] = session
+    return call | ({"tool_use_id": id} if agent in ("claude", "codex", "cursor") else {})
+
+
+def judging(folder: Path, policy: str, **more: Any) -> HookDecider:
+    """What judges hooks in this process, by this policy and a store in the folder."""
+    file, store = folder / "policy.yaml", folder / "store.db"
+    file.write_text(policy)
+    return HookDecider(HookOptions(name="one", policies=(str(file),), store=store, store_id=store_id(store), **more))
+
+
 class HookProcesses:
     """A hook's command line in a folder, as the client runs it, and the process that judges behind it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, policy: str = "{name: secret}", *, agent: str = "claude") -> None:
         self.folder = folder
         self.policy = folder / "policy.yaml"
-        self.policy.write_text("{name: secret}")
+        self.policy.write_text(policy)
         self.store = folder / "store.db"
+        self.agent = agent
         self._words = command([self.policy], self.store)
         self.more: tuple[str, ...] = ()
         self.cwd: Path | None = None
@@ -64,15 +96,23 @@ class HookProcesses:
     @property
     def command(self) -> list[str]:
         """The words of the hook's line, as `settings` writes them."""
-        return [*self._words, *self.more]
+        of_agent = [] if self.agent == "claude" else ["--agent", self.agent]
+        return [*self._words[:5], *of_agent, *self._words[5:], *self.more]
 
-    def run(self, data: bytes | dict[str, Any]) -> subprocess.CompletedProcess[bytes]:
-        """One hook, as the client would start it."""
+    def run(self, data: bytes | dict[str, Any], *before: str) -> subprocess.CompletedProcess[bytes]:
+        """One hook, as the client would start it, or as a program before it does."""
         given = data if isinstance(data, bytes) else json.dumps(data).encode()
-        env = {**os.environ, **self.env}
-        return subprocess.run(
-            self.command, input=given, capture_output=True, timeout=PATIENCE_S, cwd=self.cwd, env=env
-        )
+        words, env = [*before, *self.command], {**os.environ, **self.env}
+        return subprocess.run(words, input=given, capture_output=True, timeout=PATIENCE_S, cwd=self.cwd, env=env)
+
+    def allows(self, data: bytes | dict[str, Any], *before: str) -> bool:
+        """Whether the client would go on; one that is refused is refused in a way that it heeds."""
+        ended = self.run(data, *before)
+        silent = not ended.stdout or (self.agent != "claude" and b"deny" not in ended.stdout)
+        if ended.returncode == 0 and silent:
+            return True
+        assert ended.returncode == 2 or b"deny" in ended.stdout
+        return False
 
     def answer_to(self, data: dict[str, Any]) -> dict[str, Any]:
         """What the client is told by one hook that says something."""

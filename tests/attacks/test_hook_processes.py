@@ -18,7 +18,7 @@ from typing import Any
 import anyio
 import psutil
 import pytest
-from hook_processes import HookProcesses, end_daemons, recorded
+from hook_processes import HookProcesses, call_of, end_daemons, recorded
 from stored_rows import stored_rows
 
 from proctor.adapters.hooks import daemon_client, settings
@@ -33,24 +33,13 @@ THREE = "{name: p, limits: {max_tool_calls: {max: 3, scope: session, action: den
 @pytest.fixture
 def hooked(tmp_path: Path) -> Iterator[HookProcesses]:
     """A hook under a policy that allows three calls."""
-    hooked = HookProcesses(tmp_path)
-    hooked.policy.write_text(THREE)
+    hooked = HookProcesses(tmp_path, THREE)
     yield hooked
     end_daemons(hooked.store)
 
 
 def call(id: str, **fields: Any) -> dict[str, Any]:
-    name = {"hook_event_name": "PreToolUse", "tool_name": "Bash", "tool_input": {"command": "ls"}}
-    return {"session_id": "s", "tool_use_id": id, **name, **fields}
-
-
-def allowed(hooked: HookProcesses, hook: bytes | dict[str, Any]) -> bool:
-    """Whether the client would go on; one that is refused is refused in a way the client heeds."""
-    ended = hooked.run(hook)
-    if ended.returncode == 0 and not ended.stdout:
-        return True
-    assert ended.returncode == 2 or b'"deny"' in ended.stdout
-    return False
+    return {**call_of("claude", id), **fields}
 
 
 def test_hooks_at_once_share_one_budget(hooked: HookProcesses) -> None:
@@ -58,7 +47,7 @@ def test_hooks_at_once_share_one_budget(hooked: HookProcesses) -> None:
     hooked.run({"session_id": "s", "hook_event_name": "UserPromptSubmit", "prompt": "go", "prompt_id": "p0"})
     sent = [call(f"t{n}", agent_id=f"a{n % 3}", prompt_id=f"p{n % 2}") for n in range(10)]
     with ThreadPoolExecutor(10) as pool:
-        passed = list(pool.map(lambda one: allowed(hooked, one), sent))
+        passed = list(pool.map(hooked.allows, sent))
 
     assert sum(passed) == 3
 
@@ -67,7 +56,7 @@ def test_a_process_that_is_killed_while_it_judges_lets_no_more_through(hooked: H
     """The hooks under way ask its successor; what had been recorded counts."""
     sent = [call(f"t{n}") for n in range(8)]
     with ThreadPoolExecutor(4) as pool:
-        asking = [pool.submit(allowed, hooked, one) for one in sent]
+        asking = [pool.submit(hooked.allows, one) for one in sent]
         for each in asking:
             each.result()
             end_daemons(hooked.store)
@@ -118,11 +107,11 @@ def test_a_socket_that_was_tampered_with_lets_no_more_through(
     hooked: HookProcesses, spoil: Any, killed: bool
 ) -> None:
     """Another process judges by the same record, or nobody does."""
-    first = allowed(hooked, call("t0"))
+    first = hooked.allows(call("t0"))
     if killed:
         end_daemons(hooked.store)
     spoil(hooked.place)
-    passed = [allowed(hooked, call(f"t{n}")) for n in range(1, 5)]
+    passed = [hooked.allows(call(f"t{n}")) for n in range(1, 5)]
 
     assert first
     assert sum(passed) in (0, 2)
@@ -137,11 +126,6 @@ SAID_TO = {
     "opencode": (2, b"", b"so it is denied"),
 }
 """How each client is told of a call that nobody decided on: the exit code, and what is in both outputs."""
-CALLS: dict[str, dict[str, Any]] = {
-    "cursor": {"hook_event_name": "preToolUse", "conversation_id": "s", "tool_name": "Shell"},
-    "gemini": {"hook_event_name": "BeforeTool", "session_id": "s", "tool_name": "run_shell_command"},
-    "opencode": {"event": "tool.execute.before", "session": "s", "tool": "bash", "call": "t9"},
-}
 
 
 def is_told(ended: subprocess.CompletedProcess[bytes], agent: str) -> bool:
@@ -150,21 +134,14 @@ def is_told(ended: subprocess.CompletedProcess[bytes], agent: str) -> bool:
     return ended.returncode == code and out in ended.stdout and err in ended.stderr
 
 
-def of_agent(hooked: HookProcesses, agent: str) -> list[str]:
-    """The words of the hook's line for this agent."""
-    words = hooked.command
-    return words if agent == "claude" else [*words[:5], "--agent", agent, *words[5:]]
-
-
 @pytest.mark.parametrize("agent", SAID_TO)
 def test_a_process_that_listens_and_says_nothing_is_no_answer(hooked: HookProcesses, agent: str) -> None:
     """It is stopped: the hook's own alarm makes it refuse, as the client understands it."""
-    assert allowed(hooked, call("t0"))
+    assert hooked.allows(call("t0"))
     for pid in hooked.daemons():
         os.kill(pid, signal.SIGSTOP)
-    alarmed = ["timeout", "--foreground", "--preserve-status", "-s", "ALRM", "1", *of_agent(hooked, agent)]
-    given = json.dumps(CALLS.get(agent, call("t1"))).encode()
-    ended = subprocess.run(alarmed, input=given, capture_output=True)
+    hooked.agent = agent
+    ended = hooked.run(call_of(agent, "t1"), *("timeout", "--foreground", "--preserve-status", "-s", "ALRM", "1"))
 
     assert is_told(ended, agent), ended
     assert b"larm" not in ended.stderr
@@ -187,7 +164,7 @@ def test_an_input_that_never_ends_is_refused(hooked: HookProcesses) -> None:
 
 def test_hooks_leave_no_thread_and_no_file_behind(hooked: HookProcesses) -> None:
     """However many; those of one call each in a session of its own, too."""
-    assert allowed(hooked, call("t0"))
+    assert hooked.allows(call("t0"))
     folder, here = hooked.command[4], Path.cwd()
     open_then = []
     for n in range(200):
@@ -234,31 +211,29 @@ def test_a_store_that_others_do_not_let_go_refuses_every_hook_that_waits_for_it(
     hasty: HookProcesses, agent: str
 ) -> None:
     """Those behind the first, too, each long before its client's own patience is over; then they are as before."""
-    given = json.dumps(CALLS.get(agent, call("t1"))).encode()
+    hasty.agent = agent
     other = sqlite3.connect(hasty.store, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     with ThreadPoolExecutor(3) as pool:
-        asking = [
-            pool.submit(subprocess.run, of_agent(hasty, agent), input=given, capture_output=True) for _ in range(3)
-        ]
+        asking = [pool.submit(hasty.run, call_of(agent, "t1")) for _ in range(3)]
         ended = [each.result() for each in asking]
     other.close()
 
     assert [is_told(each, agent) for each in ended] == [True] * 3, ended
     if agent in ("claude", "codex"):
         assert b"nothing was decided within 0.5 seconds" in ended[0].stdout
-    assert allowed(hasty, call("t2", session_id="other"))
+    assert hasty.allows(call_of(agent, "t2", session="other"))
 
 
 def test_what_is_refused_for_time_is_not_recorded_as_allowed(hasty: HookProcesses) -> None:
     """Nor does it count; what has happened is recorded all the same."""
-    first = allowed(hasty, call("t0"))
+    first = hasty.allows(call("t0"))
     other = sqlite3.connect(hasty.store, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
-    refused = [allowed(hasty, call(f"t{n}")) for n in (1, 2, 3)]
+    refused = [hasty.allows(call(f"t{n}")) for n in (1, 2, 3)]
     hasty.run({**call("t0"), "hook_event_name": "PostToolUse", "tool_response": {}})
     other.close()
-    last = [allowed(hasty, call(f"t{n}")) for n in (4, 5)]
+    last = [hasty.allows(call(f"t{n}")) for n in (4, 5)]
 
     assert (first, refused, last) == (True, [False] * 3, [True] * 2)
     outcomes = ("tool_call_requested", "tool_call_started", "tool_call_completed")
@@ -335,7 +310,7 @@ def test_an_answer_that_is_not_whole_is_none(hooked: HookProcesses) -> None:
         answering = pool.submit(answer)
         passed = []
         for sent_back[0] in HALVES:
-            passed += [sent_back[0]] if allowed(hooked, call("t0")) else []
+            passed += [sent_back[0]] if hooked.allows(call("t0")) else []
         listener.shutdown(socket.SHUT_RDWR)
 
     assert passed == []
@@ -374,8 +349,8 @@ def test_a_hook_of_a_held_call_waits_for_the_answer(hooked: HookProcesses, grant
 
     with ThreadPoolExecutor(1) as pool:
         answering = pool.submit(anyio.run, answer)
-        given = json.dumps(call("t1")).encode()
-        ended = subprocess.run(of_agent(hooked, "codex"), input=given, capture_output=True, timeout=PATIENCE_S)
+        hooked.agent = "codex"
+        ended = hooked.run(call("t1"))
         answering.result(PATIENCE_S)
 
     assert is_told(ended, "codex") is not granted
@@ -393,17 +368,17 @@ def test_a_key_that_stands_twice_is_judged_as_the_client_reads_it(hooked: HookPr
     first = text.replace('{"command": "ls"}', '{"command": "rm x", "command": "ls"}').replace("t1", "t2")
     named = text.replace('"tool_name": "Bash"', '"tool_name": "Read", "tool_name": "Bash"').replace('"ls"', '"rm x"')
 
-    assert not allowed(hooked, last.encode())
-    assert allowed(hooked, first.encode())
-    assert not allowed(hooked, named.replace("t1", "t3").encode())
+    assert not hooked.allows(last.encode())
+    assert hooked.allows(first.encode())
+    assert not hooked.allows(named.replace("t1", "t3").encode())
 
 
 def test_an_id_of_another_agent_or_session_is_a_call_of_its_own(hooked: HookProcesses) -> None:
     """A sub-agent's call under the id of one that runs is refused; another session counts for itself."""
-    assert allowed(hooked, call("t1"))
-    assert not allowed(hooked, call("t1", agent_id="sub"))
-    assert not allowed(hooked, call("t1", prompt_id="other"))
-    assert allowed(hooked, call("t1", session_id="other"))
+    assert hooked.allows(call("t1"))
+    assert not hooked.allows(call("t1", agent_id="sub"))
+    assert not hooked.allows(call("t1", prompt_id="other"))
+    assert hooked.allows(call("t1", session_id="other"))
 
 
 def test_a_prompt_that_was_cancelled_stays_so_after_the_next(hooked: HookProcesses) -> None:
@@ -411,11 +386,11 @@ def test_a_prompt_that_was_cancelled_stays_so_after_the_next(hooked: HookProcess
     hooked.policy.write_text("{name: p, tool_rules: [{deny: [Write]}]}")
     prompt = {"session_id": "s", "hook_event_name": "UserPromptSubmit", "prompt": "go"}
     hooked.run({**prompt, "prompt_id": "p1"})
-    cancelled = allowed(hooked, call("t1", prompt_id="p1", tool_name="Write", tool_input={"file_path": "x"}))
+    cancelled = hooked.allows(call("t1", prompt_id="p1", tool_name="Write", tool_input={"file_path": "x"}))
     hooked.run({**prompt, "prompt_id": "p2"})
-    late = [allowed(hooked, call("t2", prompt_id="p1", agent_id="sub")), allowed(hooked, call("t3", prompt_id="p2"))]
+    late = [hooked.allows(call("t2", prompt_id="p1", agent_id="sub")), hooked.allows(call("t3", prompt_id="p2"))]
     end_daemons(hooked.store)
-    later = [allowed(hooked, call("t4", prompt_id="p1")), allowed(hooked, call("t5", prompt_id="p2"))]
+    later = [hooked.allows(call("t4", prompt_id="p1")), hooked.allows(call("t5", prompt_id="p2"))]
     [(started,)] = stored_rows(hooked.store, "SELECT count(*) FROM events WHERE type = 'tool_call_started'")
 
     assert not cancelled
@@ -426,16 +401,16 @@ def test_a_prompt_that_was_cancelled_stays_so_after_the_next(hooked: HookProcess
 
 def test_a_full_disk_refuses_until_there_is_room(hooked: HookProcesses) -> None:
     """What cannot be recorded does not run; what was recorded counts afterwards."""
-    assert allowed(hooked, call("t0"))
+    assert hooked.allows(call("t0"))
     end_daemons(hooked.store)
     most = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, most[1]))  # of what is started from here on, too
     try:
-        full = [allowed(hooked, call(f"f{n}")) for n in range(3)]
+        full = [hooked.allows(call(f"f{n}")) for n in range(3)]
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, most)
         end_daemons(hooked.store)
-    then = [allowed(hooked, call(f"t{n}")) for n in range(1, 5)]
+    then = [hooked.allows(call(f"t{n}")) for n in range(1, 5)]
 
     assert full == [False] * 3
     assert sum(then) <= 2
@@ -444,15 +419,14 @@ def test_a_full_disk_refuses_until_there_is_room(hooked: HookProcesses) -> None:
 def test_a_folder_that_is_renamed_refuses_until_it_is_back(tmp_path: Path) -> None:
     """That of the policy and the store: the process that judges does not go on with what it remembers."""
     (tmp_path / "inner").mkdir()
-    inner = HookProcesses(tmp_path / "inner")
-    inner.policy.write_text(THREE)
+    inner = HookProcesses(tmp_path / "inner", THREE)
     command = inner.command
-    assert allowed(inner, call("t0"))
+    assert inner.allows(call("t0"))
     (tmp_path / "inner").rename(tmp_path / "other")
     ended = subprocess.run(command, input=json.dumps(call("t1")).encode(), capture_output=True)
     gone = ended.returncode == 0 and b'"deny"' not in ended.stdout
     (tmp_path / "other").rename(tmp_path / "inner")
-    then = [allowed(inner, call(f"t{n}")) for n in range(2, 6)]
+    then = [inner.allows(call(f"t{n}")) for n in range(2, 6)]
     end_daemons(inner.store)
 
     assert not gone

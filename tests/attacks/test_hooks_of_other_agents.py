@@ -1,7 +1,6 @@
 """No call of an interactive agent gets past its hook: by what is around the hook, its words, or its command."""
 
 import json
-import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -9,81 +8,27 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hook_processes import HookProcesses, end_daemons
+from hook_processes import BASH, HookProcesses, call_of, end_daemons, judging
 from stored_rows import stored_rows
 
 from proctor.adapters.hooks.clients import CLIENTS
-from proctor.adapters.hooks.decider import HookDecider, HookOptions
-from proctor.adapters.hooks.record import store_id
 from proctor.policies.errors import EventError
 from proctor.supervisor.errors import StoreError
 
 ALL = ("claude", "codex", "gemini", "opencode", "cursor", "copilot")
 THREE = "{name: p, limits: {max_tool_calls: {max: 3, scope: session, action: deny}}}"
-BEFORE = {
-    "claude": "PreToolUse",
-    "codex": "PreToolUse",
-    "gemini": "BeforeTool",
-    "cursor": "preToolUse",
-    "copilot": "PreToolUse",
-}
-AFTER = {
-    "claude": "PostToolUse",
-    "codex": "PostToolUse",
-    "gemini": "AfterTool",
-    "cursor": "postToolUse",
-    "copilot": "PostToolUse",
-}
-BASH = {
-    "claude": "Bash",
-    "opencode": "bash",
-    "codex": "Bash",
-    "gemini": "run_shell_command",
-    "cursor": "Shell",
-    "copilot": "bash",
-}
 CHILD = "import subprocess, sys; sys.exit(subprocess.run(sys.argv[1:], stdin=0).returncode)"
 
 
-def event(agent: str, number: int, command: str = "ls", session: str = "s", *, ran: bool = False) -> dict[str, Any]:
-    """A call about to run, or one that has, as the agent says it."""
-    if agent == "opencode":
-        named = {"event": f"tool.execute.{'after' if ran else 'before'}", "session": session, "tool": "bash"}
-        return {**named, "call": f"c{number}", "args": {"command": command}}
-    call: dict[str, Any] = {"conversation_id" if agent == "cursor" else "session_id": session}
-    call |= {"hook_event_name": (AFTER if ran else BEFORE)[agent], "tool_name": BASH[agent]}
-    call["tool_input"] = {"command": command}
-    return call | ({"tool_use_id": f"c{number}"} if agent in ("claude", "codex", "cursor") else {})
-
-
-class Hooks:
-    """The hooks of one agent, as processes."""
-
-    def __init__(self, agent: str, folder: Path, policy: str = THREE) -> None:
-        self.agent = agent
-        self.hooked = HookProcesses(folder)
-        self.hooked.policy.write_text(policy)
-
-    def allows(self, data: dict[str, Any] | bytes, *before: str) -> bool:
-        """Whether the agent would go on; one that is refused is refused in a way that it heeds."""
-        words = [*before, *self.hooked.command[:5], "--agent", self.agent, *self.hooked.command[5:]]
-        given = data if isinstance(data, bytes) else json.dumps(data).encode()
-        ended = subprocess.run(words, input=given, capture_output=True, timeout=60)
-        if ended.returncode == 0 and b"deny" not in ended.stdout:
-            return True
-        assert ended.returncode == 2 or b"deny" in ended.stdout
-        return False
-
-
 @pytest.fixture(params=ALL)
-def hooks(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Hooks]:
+def hooks(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[HookProcesses]:
     """Hooks of each agent under a policy that allows three calls."""
-    made = Hooks(request.param, tmp_path)
+    made = HookProcesses(tmp_path, THREE, agent=request.param)
     yield made
-    end_daemons(made.hooked.store)
+    end_daemons(made.store)
 
 
-def test_nothing_around_a_hook_lets_a_call_through(hooks: Hooks) -> None:
+def test_nothing_around_a_hook_lets_a_call_through(hooks: HookProcesses) -> None:
     """An input that is no hook never runs. The session is that of the process whose hook came first: one below the
     client does not speak for it. A process that judges and is killed forgets nothing. A store that is
     gone refuses, as what was used is not known then.
@@ -91,21 +36,21 @@ def test_nothing_around_a_hook_lets_a_call_through(hooks: Hooks) -> None:
     agent = hooks.agent
     for spoilt in (b"", b"not JSON", b'{"tool_name": "Bash"}'):
         assert not hooks.allows(spoilt)
-    assert hooks.allows(event(agent, 1))
-    assert not hooks.allows(event(agent, 2), sys.executable, "-c", CHILD)
-    assert hooks.allows(event(agent, 3))
-    end_daemons(hooks.hooked.store)
-    assert [hooks.allows(event(agent, number)) for number in (4, 5)] == [True, False]
-    hooks.hooked.store.unlink()
-    assert not hooks.allows(event(agent, 6, session="other"))
+    assert hooks.allows(call_of(agent, "c1"))
+    assert not hooks.allows(call_of(agent, "c2"), sys.executable, "-c", CHILD)
+    assert hooks.allows(call_of(agent, "c3"))
+    end_daemons(hooks.store)
+    assert [hooks.allows(call_of(agent, f"c{number}")) for number in (4, 5)] == [True, False]
+    hooks.store.unlink()
+    assert not hooks.allows(call_of(agent, "c6", session="other"))
 
 
-def test_a_client_that_ignores_a_refusal_is_on_record(hooks: Hooks) -> None:
+def test_a_client_that_ignores_a_refusal_is_on_record(hooks: HookProcesses) -> None:
     """The call ran: a violation says so, beside the refusal."""
-    hooks.hooked.policy.write_text("{name: p, on_violation: deny, tool_rules: [{deny: [bash]}]}")
-    refused = not hooks.allows(event(hooks.agent, 1))
-    hooks.allows(event(hooks.agent, 1, ran=True))
-    rows = stored_rows(hooks.hooked.store, "SELECT type FROM events ORDER BY position")
+    hooks.policy.write_text("{name: p, on_violation: deny, tool_rules: [{deny: [bash]}]}")
+    refused = not hooks.allows(call_of(hooks.agent, "c1"))
+    hooks.allows(call_of(hooks.agent, "c1", ran=True))
+    rows = stored_rows(hooks.store, "SELECT type FROM events ORDER BY position")
     types = [name for (name,) in rows]
 
     assert refused
@@ -116,24 +61,26 @@ def test_a_client_that_ignores_a_refusal_is_on_record(hooks: Hooks) -> None:
 def test_agents_in_one_folder_share_a_budget(tmp_path: Path) -> None:
     """Their hooks come at once, each for a session of its own."""
     budget = "{name: p, budgets: [{name: both, max_tool_calls: 3, window: day, action: deny}]}"
-    agents = [Hooks(agent, tmp_path, budget) for agent in ALL]
-    sent = [(hooks, event(hooks.agent, number, session=hooks.agent)) for number in range(3) for hooks in agents]
+    agents = [HookProcesses(tmp_path, budget, agent=agent) for agent in ALL]
+    sent = [
+        (hooks, call_of(hooks.agent, f"c{number}", session=hooks.agent)) for number in range(3) for hooks in agents
+    ]
     with ThreadPoolExecutor(6) as pool:
         passed = list(pool.map(lambda one: one[0].allows(one[1]), sent))
-    end_daemons(agents[0].hooked.store)
+    end_daemons(agents[0].store)
 
     assert sum(passed) == 3
 
 
 def test_a_hundred_hooks_at_once_are_all_answered_by_one_process(tmp_path: Path) -> None:
     """Of all agents, a tenth of them of each session; of each, three calls run."""
-    agents = [Hooks(agent, tmp_path) for agent in ALL]
+    agents = [HookProcesses(tmp_path, THREE, agent=agent) for agent in ALL]
     sent = [(agents[n % 10 % len(ALL)], f"s{n % 10}", n) for n in range(100)]
-    agents[0].allows(event("claude", 0, session="first"))
+    agents[0].allows(call_of("claude", "c0", session="first"))
     with ThreadPoolExecutor(100) as pool:
-        passed = list(pool.map(lambda one: one[0].allows(event(one[0].agent, one[2], session=one[1])), sent))
-    judging = agents[0].hooked.daemons()
-    end_daemons(agents[0].hooked.store)
+        passed = list(pool.map(lambda one: one[0].allows(call_of(one[0].agent, f"c{one[2]}", session=one[1])), sent))
+    judging = agents[0].daemons()
+    end_daemons(agents[0].store)
 
     assert sum(passed) == 30
     assert len(judging) == 1
@@ -168,12 +115,7 @@ class Judged:
     def __init__(self, agent: str, folder: Path, policy: str) -> None:
         self.agent = agent
         self.number = 0
-        (folder / "policy.yaml").write_text(policy)
-        store = folder / "store.db"
-        paths = (str(folder / "policy.yaml"),)
-        self.judge = HookDecider(
-            HookOptions(name="one", policies=paths, store=store, store_id=store_id(store), unmatched="ask")
-        )
+        self.judge = judging(folder, policy, unmatched="ask")
 
     def raw(self, data: bytes) -> str:
         """The verdict on what the agent wrote; `allow` without a reason opens nothing, and so is `left`."""
@@ -186,9 +128,7 @@ class Judged:
     def call(self, tool: str, tool_input: Any) -> str:
         """The verdict on one call."""
         self.number += 1
-        data = event(self.agent, self.number)
-        where = ("tool", "args") if self.agent == "opencode" else ("tool_name", "tool_input")
-        return self.raw(json.dumps({**data, **dict(zip(where, (tool, tool_input), strict=True))}).encode())
+        return self.raw(json.dumps(call_of(self.agent, f"c{self.number}", tool, tool_input)).encode())
 
 
 @pytest.fixture(params=ALL)
@@ -228,7 +168,7 @@ def test_a_known_tool_whose_input_is_not_as_known_does_not_run(judged: Judged) -
 
 def test_what_is_not_one_json_document_does_not_run(judged: Judged) -> None:
     """Of a field that is there twice the last counts, as it does for the agents."""
-    data = json.dumps(event(judged.agent, 1)).encode()
+    data = json.dumps(call_of(judged.agent, "c1")).encode()
     deep = data.replace(b'"ls"', b'"ls", "x": ' + b"[" * 5000 + b"]" * 5000)
     spoilt = [b"", b"[]", b"7", b"{", b'{"session_id": 1}', b'{"hook_event_name": "x"}']
     spoilt += [data + data, data + b"x", data + b"\0", b"\xef\xbb\xbf" + data, data.decode().encode("utf-16"), deep]

@@ -13,14 +13,13 @@ from typing import Any
 
 import pytest
 from answering import ANSWERING, token_for
+from hook_processes import call_of, judging
 from page_blocks import ROOT
 
 from proctor.adapters.cli import main
 from proctor.adapters.cli.output import NoteHandler
 from proctor.adapters.hooks.clients import CLIENTS
 from proctor.adapters.hooks.daemon import _refused
-from proctor.adapters.hooks.decider import HookDecider, HookOptions
-from proctor.adapters.hooks.record import store_id
 from proctor.adapters.kit.display_text import escape_control
 from proctor.supervisor import StoreError
 
@@ -265,7 +264,6 @@ def test_a_log_entry_on_the_terminal_is_fit_to_be_shown(capsys: pytest.CaptureFi
     assert escape_control("⚠️ ❤️ 다") == "⚠️ ❤️ 다"
 
 
-FIELDS = ("session_id", "tool_name", "tool_input", "tool_use_id")
 RULES = """
 name: p
 on_violation: deny
@@ -279,12 +277,7 @@ tool_rules:
 @pytest.mark.parametrize("agent", CLIENTS)
 def test_what_an_agent_shows_its_person_is_fit_to_be_shown(agent: str, tmp_path: Path) -> None:
     """The question about a call, the reason why it is denied, what a rule notes, and why nothing could be judged."""
-    (tmp_path / "policy.yaml").write_text(RULES)
-    store = tmp_path / "store.db"
-    line = HookOptions(name="one", policies=(str(tmp_path / "policy.yaml"),), store=store, store_id=store_id(store))
-    judge = HookDecider(line)
-    event = next(name for name, kind in CLIENTS[agent].events.items() if kind == "call")
-    session, tool, given, call = ("session", "tool", "args", "call") if agent == "opencode" else FIELDS
+    judge = judging(tmp_path, RULES)
     calls = [
         ("Bash", {"command": f"zz {WITH_A_SECRET}"}),
         (WITH_A_SECRET, {"v": WITH_A_SECRET}),
@@ -292,15 +285,8 @@ def test_what_an_agent_shows_its_person_is_fit_to_be_shown(agent: str, tmp_path:
     ]
     answers = []
     for number, (name, value) in enumerate(calls):
-        hook = {
-            session: "s",
-            "conversation_id": "s",
-            "hook_event_name": event,
-            "event": event,
-            tool: name,
-            given: value,
-        }
-        answers.append(judge.answer_hook(json.dumps({**hook, call: f"c{number}"}).encode(), agent=agent)[0])
+        hook = call_of(agent, f"c{number}", name, value)
+        answers.append(judge.answer_hook(json.dumps(hook).encode(), agent=agent)[0])
     judge.close()
     refused, _, _ = _refused(StoreError(WITH_A_SECRET), b"{}").decode().partition("\0")
     shown = [refused, *(text for answer in answers for text in (answer.reason, *answer.notes))]

@@ -16,8 +16,7 @@ from typing import Any, Final
 
 from proctor.adapters.hooks import daemon_client
 from proctor.adapters.hooks.clients import claude
-from proctor.adapters.hooks.decider import HookDecider, HookOptions
-from proctor.adapters.hooks.record import store_id
+from tests.hook_processes import judging
 
 from .ledger import Share
 
@@ -80,8 +79,8 @@ class Client:
 
     def __init__(self, folder: Path, rng: random.Random) -> None:
         self._rng = rng
-        self._line = _line(folder)
-        self._judge = HookDecider(self._line)
+        self._folder = folder
+        self._judge = judging(folder, POLICY)
         self.ran: Counter[str] = Counter()
         self.counts: Counter[str] = Counter()
 
@@ -89,7 +88,7 @@ class Client:
         """Ask about these bytes as `daemon_client` and `daemon` do; gives what must not be."""
         if self._rng.random() < 0.1:  # the process that judges was ended
             self._judge.close()
-            self._judge = HookDecider(self._line)
+            self._judge = judging(self._folder, POLICY)
         self.counts["hooks"] += 1
         try:
             answer = claude.output(*self._judge.answer_hook(data))
@@ -141,12 +140,6 @@ def _as_the_client(data: bytes) -> Any:
     except (ValueError, RecursionError, ZeroDivisionError):
         return None
     return read if isinstance(read, dict) else None
-
-
-def _line(folder: Path) -> HookOptions:
-    (folder / "policy.yaml").write_text(POLICY)
-    store = folder / "store.db"
-    return HookOptions(name="one", policies=(str(folder / "policy.yaml"),), store=store, store_id=store_id(store))
 
 
 def hook_wire(seed: int, number: int, stores: int = STORES) -> Share:

@@ -13,12 +13,11 @@ from mcp.shared.message import SessionMessage
 from mcp.types import jsonrpc_message_adapter
 
 from proctor.adapters.hooks.clients import claude
-from proctor.adapters.hooks.decider import HookDecider, HookOptions
-from proctor.adapters.hooks.record import store_id
 from proctor.adapters.mcp_proxy.adapter import McpProxyAdapter
 from proctor.adapters.mcp_proxy.downstream import Serve
 from proctor.adapters.stores import SQLiteStore
 from proctor.policies import Policy
+from tests.hook_processes import judging
 
 from .call_ids import Played, Ran, Responses, supervised
 
@@ -30,10 +29,7 @@ async def hook(script: Responses, given: list[Policy]) -> Played:
     ran: Ran = []
     with tempfile.TemporaryDirectory() as directory:
         folder = Path(directory)
-        (folder / "policy.json").write_bytes(msgspec.json.encode(given[0]))
-        path = folder / "store.db"
-        line = HookOptions(name="one", policies=(str(folder / "policy.json"),), store=path, store_id=store_id(path))
-        judge = HookDecider(line)
+        judge = judging(folder, msgspec.json.encode(given[0]).decode())
 
         def allows(event: str, **fields: Any) -> bool:
             data = {"session_id": "s", "prompt_id": "p", "hook_event_name": event, **fields}
@@ -49,7 +45,7 @@ async def hook(script: Responses, given: list[Policy]) -> Played:
             allows("PostToolBatch", tool_calls=fields)
         allows("Stop")
         judge.close()
-        async with SQLiteStore(path) as store:
+        async with SQLiteStore(folder / "store.db") as store:
             return Played(ran, [event async for event in store.read("s")])
 
 

@@ -7,14 +7,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from calling import called
+from hook_processes import call_of, judging
 from stored_rows import in_store, stored_events
 
 from proctor.adapters.hooks.clients import CLIENTS, codex_trust
-from proctor.adapters.hooks.decider import HookDecider, HookOptions
-from proctor.adapters.hooks.record import store_id
 from proctor.adapters.hooks.settings import install, settings_with_hooks, uninstall
 from proctor.policies.events.run_events import ToolCallCompleted, ToolCallFailed, ToolOutcome
 from proctor.supervisor.control import approval_inbox
@@ -40,25 +38,20 @@ class Session:
 
     def __init__(self, agent: str, folder: Path, *, hold_s: int = 0) -> None:
         self.agent = agent
-        (folder / "policy.yaml").write_text(POLICY)
-        store = folder / "store.db"
-        policies = (str(folder / "policy.yaml"),)
-        line = HookOptions(name="one", policies=policies, store=store, store_id=store_id(store), unmatched="ask")
-        self.judge = HookDecider(msgspec.structs.replace(line, hold_s=hold_s))
+        self.judge = judging(folder, POLICY, unmatched="ask", hold_s=hold_s)
         self.number = 0
 
     def hook(self, event: str, **fields: Any) -> dict[str, Any]:
         named = {"cursor": "conversation_id"}.get(self.agent, "session_id")
-        data = {named: "s", "hook_event_name": event, **fields}
+        return self.answer_to({named: "s", "hook_event_name": event, **fields})
+
+    def answer_to(self, data: dict[str, Any]) -> dict[str, Any]:
         answer, given = self.judge.answer_hook(json.dumps(data).encode(), agent=self.agent)
         return CLIENTS[self.agent].output(answer, given)
 
     def call(self, command: str) -> dict[str, Any]:
         self.number += 1
-        tool = {"cursor": "Shell", "copilot": "bash", "codex": "Bash", "gemini": "run_shell_command"}[self.agent]
-        event = {"cursor": "preToolUse", "gemini": "BeforeTool"}.get(self.agent, "PreToolUse")
-        ids = {"tool_use_id": f"c{self.number}"} if self.agent in ("cursor", "codex") else {}
-        return self.hook(event, tool_name=tool, tool_input={"command": command}, **ids)
+        return self.answer_to(call_of(self.agent, f"c{self.number}", tool_input={"command": command}))
 
 
 @pytest.fixture(params=["cursor", "copilot", "codex", "gemini"])
