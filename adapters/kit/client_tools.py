@@ -20,6 +20,15 @@ if TYPE_CHECKING:
     from proctor.policies.analysis import Findings
 
 
+def mcp_output(result: Mapping[str, Any]) -> Any:
+    """What the tool of an MCP server returned, as rules see it: its structured content, or else its text."""
+    if result.get("structuredContent") is not None:
+        return result["structuredContent"]
+    content = result.get("content") or []
+    texts = [part.get("text") for part in content if isinstance(part, dict) and part.get("type") == "text"]
+    return "\n".join(map(str, texts)) if len(texts) == len(content) else content
+
+
 def mcp_tool_name(server: str, tool: str) -> str:
     """The name that policies have for a tool of an MCP server that is part of an agent."""
     return f"mcp__{server}__{tool}"

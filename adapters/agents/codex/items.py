@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from proctor.policies.events import ToolCallCompleted, ToolCallFailed
 
-from ...kit.client_tools import mcp_tool_name
+from ...kit.client_tools import mcp_output, mcp_tool_name
 
 CodexItem = dict[str, Any]
 SHELL: Final = "shell"
@@ -192,13 +192,5 @@ def _output(item: CodexItem) -> Any:
         case "fileChange":
             return {"changes": [change.get("path") for change in item.get("changes") or ()]}
         case "mcpToolCall":
-            return item.get("error") or _mcp_output(item.get("result") or {})
+            return item.get("error") or mcp_output(item.get("result") or {})
     return {name: item[name] for name in ("result", "results", "action") if item.get(name) is not None}
-
-
-def _mcp_output(result: dict[str, Any]) -> Any:
-    if result.get("structuredContent") is not None:
-        return result["structuredContent"]
-    content = result.get("content") or []
-    texts = [part.get("text") for part in content if isinstance(part, dict) and part.get("type") == "text"]
-    return "\n".join(map(str, texts)) if len(texts) == len(content) else content

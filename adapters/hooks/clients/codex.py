@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from ...agents.codex.session_log import CodexUsageLog
-from ...kit.client_tools import HOOKED, certain_changes_of
+from ...kit.client_tools import HOOKED, certain_changes_of, mcp_output
 from ...kit.usage_log import LOOK_S, WAIT_S
 from .. import messages
 
@@ -40,7 +40,13 @@ def read(data: bytes) -> messages.HookInput:
     tool_input = messages.as_object(message.tool_input)
     if message.tool_name == "apply_patch" and isinstance(patch := tool_input.get("command"), str):
         tool_input = {**tool_input, "changes": certain_changes_of(patch)}
-    changed: dict[str, Any] = {"tool_input": tool_input, "transcript_path": message.transcript_path or ""}
+    result = message.tool_response
+    of_server = message.tool_name.startswith("mcp__") and isinstance(result, dict)
+    changed: dict[str, Any] = {
+        "tool_input": tool_input,
+        "tool_response": mcp_output(result) if of_server else result,
+        "transcript_path": message.transcript_path or "",
+    }
     if message.agent_id:  # a sub-agent has turns of its own
         changed["prompt_id"] = ""
     return messages.hook_input(CODEX, message, **changed)

@@ -11,6 +11,7 @@ import msgspec
 
 from ...kit import usage_log
 from ...kit.client_tools import HOOKED, certain_changes_of
+from ...kit.trace_lines import parsed
 from .. import messages
 
 EVENTS: Final[Mapping[str, messages.Kind]] = {
@@ -59,11 +60,17 @@ def read(data: bytes) -> messages.HookInput:
         kind=kind,
         parent_id=message.parent_agent_id,
         tool_input=tool_input,
-        tool_response=text,
+        tool_response=_of_server(text) if COPILOT.tool(message.tool_name) is None else text,
         error=message.error or text,
         by_person=not (goes_on := message.prompt.startswith(_GOES_ON)),
         woken=goes_on,
     )
+
+
+def _of_server(text: Any) -> Any:
+    """What the tool of an MCP server returned: its structured content, which follows on its text as a line."""
+    last = text.rpartition("\n")[2] if isinstance(text, str) else ""
+    return last if last.startswith("{") and isinstance(parsed(last), dict) else text
 
 
 _GOES_ON: Final = "You have not yet marked the task as complete using the task_complete tool."

@@ -34,8 +34,10 @@ def read(data: bytes) -> messages.HookInput:
     taken = {name: _taken(message, name) for name in _PATHS if isinstance(message.tool_input.get(name), str)}
     tool_input = {**message.tool_input, **taken}
     kind = "failed" if error else kind
-    prompt = message.prompt.partition(_FILES)[0]
-    return messages.hook_input(GEMINI, message, kind=kind, error=error, tool_input=tool_input, prompt=prompt)
+    changed = {"prompt": message.prompt.partition(_FILES)[0], "tool_input": tool_input}
+    if message.tool_name.startswith("mcp_") and isinstance(result, dict) and "returnDisplay" in result:
+        changed["tool_response"] = result["returnDisplay"]  # what the server said, without the client's own words
+    return messages.hook_input(GEMINI, message, kind=kind, error=error, **changed)
 
 
 _FILES: Final = "\n--- Content from referenced files ---"

@@ -10,7 +10,7 @@ import msgspec
 
 from proctor.policies.events import TokenUsageUpdated
 
-from ...kit.client_tools import HOOKED, certain_changes_of
+from ...kit.client_tools import HOOKED, certain_changes_of, mcp_output
 from ...kit.usage_log import LoggedTokens
 from .. import messages
 
@@ -64,8 +64,11 @@ def read(data: bytes) -> messages.HookInput:
     if message.tool_name == "apply_patch" and isinstance(patch := tool_input.get("patchText"), str):
         tool_input = {**tool_input, "changes": certain_changes_of(patch)}
     changed: dict[str, Any] = {"tool_input": tool_input, "used": tuple(map(_usage, message.used))}
-    if isinstance(result := message.tool_response, dict) and result.get("exit", 0) != 0:  # null: interrupted
-        changed |= {"kind": "failed", "error": result}
+    if isinstance(result := message.tool_response, dict):
+        if result.get("exit", 0) != 0:  # null: interrupted
+            changed |= {"kind": "failed", "error": result}
+        elif "content" in result:
+            changed["tool_response"] = mcp_output(result)
     return messages.hook_input(OPENCODE, message, **changed)
 
 

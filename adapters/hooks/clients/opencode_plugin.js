@@ -94,7 +94,8 @@ export const Proctor = async ({ client, directory }) => {
       await judged(sessionID, { event: "tool.execute.before", tool, call, args: output.args })
     },
     "tool.execute.after": async ({ tool, sessionID, callID: call, args }, output) => {
-      const result = { title: output.title, output: output.output, exit: output.metadata?.exit }
+      const { title, output: text, metadata, content, structuredContent } = output
+      const result = content ? { content, structuredContent } : { title, output: text, exit: metadata?.exit }
       await hook(sessionID, { event: "tool.execute.after", tool, call, args, result }).catch(() => {})
     },
     event: async ({ event }) => {

@@ -116,6 +116,9 @@ class Codex(Agent):
                     items.append(self.api.patch(id, *given["lines"]))
                 elif name == "write_stdin":
                     items.append(self.typed(id, given["chars"]))
+                elif name.startswith("mcp__"):
+                    server, _, tool = name.rpartition("__")
+                    items.append(self.api.call(id, tool, namespace=server, **given))
                 else:
                     items.append(self.api.shell(id, given.pop("command"), **given))
             self.api.reply(*items)
@@ -143,6 +146,12 @@ class Codex(Agent):
 
     def offered(self) -> list[str]:
         return ["Bash" if name == "exec_command" else name for name in self.api.offered()]
+
+    def serve(self, name: str, program: Path) -> str:
+        server = f"mcp_servers.{name}"
+        started = (f'{server}.command="{sys.executable}"', f'{server}.args=["{program}"]')
+        self.config = tuple(word for setting in started for word in ("-c", setting))
+        return f"mcp__{name}__write"
 
     def typed(self, id: str, chars: str) -> Callable[[dict[str, Any]], Any]:
         """Text for the command that still runs, as the client names it to the model."""
@@ -387,6 +396,26 @@ def test_a_rule_on_the_tool_of_a_server_holds_under_whatever_name_the_agent_has_
     assert not (agent.cwd / "never").exists()
     outcomes = recorded(agent.store, "tool_call_denied", "tool_call_completed")
     assert outcomes == ["tool_call_denied", "tool_call_completed"]
+
+
+def test_what_the_tool_of_a_server_returned_is_the_same_to_a_rule_from_each_agent(agent: Any) -> None:
+    """Its structured content, and its text where it has no other."""
+    prior = [
+        *("{prior: mcp__pay__add, output: [{path: $.sum, equals: 3}]}",),
+        *("{prior: mcp__pay__write, output: [{path: $, equals: wrote it}]}",),
+    ]
+    rule = f"{{type: precondition, tool: bash, requires: [{', '.join(prior)}]}}"
+    agent.policy.write_text(f"{{name: p, on_violation: deny, rules: [{rule}]}}")
+    agent.install()
+    tool = agent.serve("pay", Path(__file__).parents[1] / "mcp_proxy" / "quick_server.py")
+    made = agent.cwd / "made"
+    agent.run(
+        [(tool.replace("write", "add"), {"a": 1, "b": 2})], [(tool, {"path": str(made)})],
+        [agent.shell(f"rm {made}")],
+    )  # fmt: skip
+
+    assert recorded(agent.store, "tool_call_denied", "tool_call_completed") == ["tool_call_completed"] * 3
+    assert not made.exists()
 
 
 @pytest.mark.parametrize("agent", NPM, indirect=True)

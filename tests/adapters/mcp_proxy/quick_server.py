@@ -24,7 +24,7 @@ def called(name: str, arguments: dict[str, Any]) -> dict[str, Any] | None:
         return {"content": [{"type": "text", "text": "wrote it"}]}
     if name == "add":
         total = {"sum": arguments["a"] + arguments["b"]}
-        return {"content": [{"type": "text", "text": str(total)}], "structuredContent": total}
+        return {"content": [{"type": "text", "text": json.dumps(total)}], "structuredContent": total}
     if name == "fail":
         return {"content": [{"type": "text", "text": "it does not work"}], "isError": True}
     if name == "crash":
