@@ -30,7 +30,8 @@ def terminal_event_and_outcome(
 ) -> tuple[Event, interface.Outcome]:
     """The terminal event, still to be recorded, and the outcome; the monitor is finished by then."""
     cause, end = state.cause, reports.end
-    event = terminal_event(cause, end, adapter_end.error, adapter_end.evidence, state.monitor.usage)
+    error = caller_error(cause, end, adapter_end.error)
+    event = terminal_event(cause, end, error, adapter_end.evidence, state.monitor.usage)
     terminal = state.stamp(within_bounds(event))
     settled = None
     if not state.faulted:
@@ -44,7 +45,7 @@ def terminal_event_and_outcome(
         output=reports.output,
         reason=cancel_reason(state.refusal) if state.refusal else cause.reason if cause else "",
         refusal=state.refusal,
-        error=caller_error(cause, end, adapter_end.error),
+        error=error,
     )
     state.ended = True
     return terminal, outcome
@@ -73,15 +74,14 @@ def terminal_event(
     evidence: dict[str, Any],
     usage: Usage,
 ) -> Event:
+    """The terminal event of a run with this error for its caller; only one that completed has neither that nor a
+    cause.
+    """
     used = msgspec.to_builtins(usage)
-    if cause is not None and cause.kind in BROKEN:
-        return RunFailed(error=described(cause.error), usage=used)
-    if cause is not None:
+    if cause is not None and cause.kind not in BROKEN:
         return RunCancelled(reason=cause.reason, by=cause.person, evidence=evidence, usage=used)
-    if error is not None:
+    if end is None or error is not None:
         return RunFailed(error=described(error), usage=used)
-    if end is None or not end.completed:
-        return RunFailed(error=described(provider_error(end, None)), usage=used)
     return RunCompleted(output=end.output, usage=used)
 
 
