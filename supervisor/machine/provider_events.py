@@ -78,12 +78,6 @@ class ProviderEvents:
             case ev.TurnCompleted():
                 self.turn = max(self.turn, event.turn - self._state.identity.turns_before + 1)
 
-    def _received(self, event: ev.MessageReceived) -> None:
-        if event.role == "assistant":
-            self._message = event.content
-            self._deltas.clear()
-        self._state.record(event)
-
     def _streamed(self, event: ev.MessageStreamed) -> None:
         self._state.record(event)
         if event.role == "assistant" and not self._state.counts.is_full_of(event):
@@ -94,9 +88,7 @@ class ProviderEvents:
         self._state.record(event)
 
     def _turn(self, event: ev.TurnEvent) -> None:
-        numbered = self._state.numbered(event)
-        self.recall(numbered)
-        self._state.record(numbered)
+        self._noted(self._state.numbered(event))
 
     def _usage(self, event: ev.TokenUsageUpdated) -> None:
         wrong = usage_validation_error(event, self._reported)
@@ -156,7 +148,7 @@ class ProviderEvents:
 
 
 _HANDLERS: dict[type[ev.Event], Callable[[ProviderEvents, Any], None]] = {
-    ev.MessageReceived: ProviderEvents._received,
+    ev.MessageReceived: ProviderEvents._noted,
     ev.MessageStreamed: ProviderEvents._streamed,
     ev.TurnStarted: ProviderEvents._turn,
     ev.TurnCompleted: ProviderEvents._turn,
