@@ -114,4 +114,4 @@ def test_without_the_driver_the_extra_is_named(cli: Any, monkeypatch: pytest.Mon
     for command in (("runs",), ("audit", "verify")):
         ended = cli(*command, "--store", "postgresql://h/x")
 
-        assert (ended.code, "pip install '.[postgres]'" in ended.err) == (2, True)
+        assert (ended.code, "pip install '.[postgres]'" in ended.err) == (3, True)

@@ -156,9 +156,13 @@ async def test_a_supervisor_is_left_by_another_task_than_entered_it() -> None:
     store, adapter = MemoryStore(), FakeAdapter([Pause()])
     opened = held_open(store, adapter)
     handle = await anext(opened)
+
+    async def close() -> None:
+        await opened.aclose()
+
     with anyio.fail_after(PATIENCE_S):
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(opened.aclose)
+            tasks.start_soon(close)
     await anyio.lowlevel.checkpoint()
 
     assert handle.done
