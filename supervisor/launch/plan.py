@@ -137,9 +137,8 @@ class Plans:
         self._answerable = answerable
         self._plans: dict[tuple[object, ...], Plan] = {}
 
-    async def get(self, adapter: Adapter, policies: tuple[Policy, ...], hooks: NetHooks | None = None) -> Plan:
+    async def get(self, adapter: Adapter, policies: tuple[Policy, ...], hooks: NetHooks) -> Plan:
         """The plan for these very objects, which it keeps, as it knows them by `id()`, and these capabilities."""
-        hooks = hooks or NetHooks()
         key = (id(adapter), capabilities_of(adapter), *map(id, policies), *hooks.ids())
         plan = self._plans.get(key)
         if plan is None:

@@ -42,7 +42,7 @@ class GateKeeper:
     # the run is being cancelled; no two open proposals have the same call id.
     """
 
-    __slots__ = ("_answerable", "_budgets", "_by_key", "_checked", "_on_timeout", "_undecided", "held_calls", "state")
+    __slots__ = ("_answerable", "_budgets", "_by_key", "_checked", "_on_timeout", "held_calls", "state")
 
     def __init__(
         self,
@@ -59,7 +59,6 @@ class GateKeeper:
         self.held_calls = HeldCalls(state, earlier_grants, approval)
         self._on_timeout = approval.on_timeout
         self._by_key: dict[int, Proposal] = {}
-        self._undecided: dict[str, Proposal] = {}  # by the call's id
         if budgets is not None:
             self._checked: dict[int, Mapping[str, Any]] = {}  # what checks answered of calls that wait for a budget
             budgets.on_reserved = self._on_reserved
@@ -73,20 +72,19 @@ class GateKeeper:
             self._admit(Proposal(key, own_call(self.state.numbered(call))))  # the agent may change its own
 
     def _admit(self, proposal: Proposal) -> None:
-        key, call = proposal.key, proposal.call
-        self._by_key[key] = proposal
+        call = proposal.call
+        waits = any(each.call.id == call.id for each in self._by_key.values() if each.answer is None)
+        self._by_key[proposal.key] = proposal
         if self.state.ending is not None:
             self._answer(proposal, self._refusal(call))
             return
         calls = self.state.monitor.calls
         current = calls.get(call.id)
         again = current is not None and calls.is_same(current, call.name, call.input)
-        waits = call.id in self._undecided
         if waits or (current is not None and not (again and current.status == REQUESTED)):
             waits = waits or (current is not None and not current.runs)
             self._deny_used_id(proposal, again=again, state="waits" if waits else "runs")
             return
-        self._undecided[call.id] = proposal
         if current is None:
             self.state.record(ev.ToolCallRequested(**call_fields(call)))
         if self.state.cause is not None:
@@ -102,8 +100,6 @@ class GateKeeper:
     def restore_proposal(self, proposal: Proposal) -> None:
         """Restore a proposal from a snapshot."""
         self._by_key[proposal.key] = proposal
-        if proposal.answer is None:
-            self._undecided[proposal.call.id] = proposal
 
     def hold_again(self, request: ApprovalRequest) -> None:
         """Hold a call that an earlier machine of this run held; no caller waits for it."""
@@ -267,8 +263,6 @@ class GateKeeper:
 
     def _answer(self, proposal: Proposal, answer: GateAnswer) -> None:
         proposal.answer = answer
-        if self._undecided.get(proposal.call.id) is proposal:
-            del self._undecided[proposal.call.id]
         self.state.outbox.after_record(AnswerDue(proposal.key))
 
     def deliver(self, key: int) -> AnswerGate | None:
