@@ -5,8 +5,8 @@ A case has a sentence (`it`), a `policy` or a stack of them (or `policies` by na
 `ask` a tool (`input`, `turn`, `id`): the `answer`, what it `tells` the model, the `objects` by id; what runs then
 `completes` with `returns`, `fails`, or stays in flight (`then`); `start: false` leaves it allowed only. `saw` a call
 nobody proposed: `finds` by id. `ends` an id. `user` says something. `event` happens: `finds`. `approve` an id, with
-other fields of the grant. `narrow` a list: `leaves`. `end`: the statuses by id. As `narrow`, a tool that may be
-called in the next response must have been shown.
+other fields of the grant. `narrow` a list: `leaves`. `end` of a run (`over`: how): the statuses by id, the same once
+the state is made anew. As `narrow`, a tool that may be called in the next response must have been shown.
 A policy that does not say otherwise denies; `on_violation: null` says nothing.
 """
 
@@ -23,6 +23,7 @@ import yaml
 from proctor.policies import Monitor, RunContext, ToolCall, Violation, compile_policy, merge_policies, parse_policies
 from proctor.policies.events import Event, decode_event
 from proctor.policies.events.run_context import Tool
+from proctor.supervisor.machine.event_factory import violated
 
 FILES = sorted((Path(__file__).parent / "cases").glob("*.json"))
 CASES = [
@@ -65,17 +66,18 @@ class Played:
             self.monitor = self.compiled.monitor(self.context)
             for event in self.record:
                 self.monitor.observe(event)
+        if kind == "end":
+            assert self._statuses(step) == step["end"], (step, self.variant)
 
     def _send(self, type: str, **fields: Any) -> list[str]:
         event = decode_event(json.dumps({"type": type, "run_id": "r", "session_id": "s", **fields}).encode())
         self.record.append(event)
         return [self._found(violation) for violation in self.monitor.observe(event)]
 
-    def _found(self, violation: Any) -> str:
+    def _found(self, violation: Violation) -> str:
         self.violations.append(whole(violation))
-        fields = {"policy": violation.policy, "rule": violation.rule, "kind": violation.kind}
-        event = {"type": "policy_violation", "action": violation.action, "enforcement": "observed", **fields}
-        self.record.append(decode_event(json.dumps({"run_id": "r", "session_id": "s", **event}).encode()))
+        self.record.append(violated(violation))
+        self.monitor.observe(self.record[-1])
         return str(violation.rule)
 
     def _called(self, step: dict[str, Any], tool: str) -> dict[str, Any]:
@@ -150,11 +152,18 @@ class Played:
         assert self.monitor.narrow(step["narrow"]) == step["leaves"], step
 
     def _end(self, step: dict[str, Any]) -> None:
-        report = self.monitor.finish()
-        rules = report.rules
-        self.violations += map(whole, report.violations)
+        over = decode_event(json.dumps({"type": step.get("over", "run_completed"), "run_id": "r", "session_id": "s"}))
+        self.monitor.observe(over)
 
-        assert {id: rules[id].status for id in step["end"]} == step["end"]
+        assert self._statuses(step) == step["end"], (step, self.variant)
+
+        for violation in self.monitor.finish().violations:
+            self._found(violation)
+        self.record.append(over)
+
+    def _statuses(self, step: dict[str, Any]) -> dict[str, str]:
+        rules = self.monitor.finish().rules
+        return {id: rules[id].status for id in step["end"]}
 
 
 def whole(violation: Violation) -> dict[str, Any]:

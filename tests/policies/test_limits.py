@@ -83,17 +83,6 @@ def test_a_public_price_is_used_where_the_table_has_none(drive: Any) -> None:
     assert session.monitor.metadata == {"prices": ["genai-prices:anthropic/claude-sonnet-4-5"]}
 
 
-def test_a_session_that_has_no_recorded_start_has_all_its_turns(drive: Any) -> None:
-    """Nothing is used of it, whichever run it counts from, and nothing is hidden before the first response."""
-    for limit in ({"max": 2, "scope": "session"}, 2):
-        session = drive({"limits": {"max_turns": limit}, "on_violation": "deny"})
-        seen = session.visible("a")
-
-        assert (seen, [session.ask("a") for _ in range(3)]) == (["a"], ["allow", "allow", "cancel"])
-
-    assert drive({"limits": {"max_turns": 1}}).visible("a") == ["a"]
-
-
 def test_after_the_end_of_a_run_nothing_is_due(drive: Any) -> None:
     """Until another begins; what comes meanwhile starts no clock."""
     session = drive({"limits": {"max_duration_ms": 5_000, "max_idle_ms": 2_000}})
@@ -125,23 +114,6 @@ def test_an_unknown_price_skips_the_limit_and_says_so_or_refuses(drive: Any) -> 
     session = drive({"limits": {"max_cost_usd": 1}, "unpriced": "reject"})
     assert session.see(usage(model="nobody-knows")) == []
     assert [v.kind for v in session.see(usage(model="nobody-knows", input_tokens=1))] == ["max_cost_usd"]
-
-
-@pytest.mark.parametrize("folded", [False, True])
-def test_a_limit_that_is_exceeded_violates_no_rule_that_is_called_like_it(drive: Any, folded: bool) -> None:
-    """A rule may have any id; live, and where the record is folded."""
-    names = ("max_total_tokens", "max_duration_ms")
-    rules = [{"type": "before", "id": name, "first": "a", "then": "b"} for name in names]
-    session = drive({"on_violation": "cancel", "limits": dict.fromkeys(names, 1), "rules": rules})
-    session.see(ev.RunStarted(run_id="r", at=START))
-    if folded:
-        for name in names:
-            session.see(ev.PolicyViolated(policy="p", rule=name, kind=name, action="cancel", message="too many"))
-    else:
-        session.see(usage(input_tokens=9))
-        session.monitor.tick(ev.at_ms(START) + 2)
-
-    assert {report.status for report in session.end().rules.values()} == {"not_exercised"}
 
 
 BESIDE = [

@@ -7,7 +7,7 @@ import pytest
 from proctor.policies import RunContext, ToolCall, compile_policy, merge_policies, parse_policies, preflight
 from proctor.policies import events as ev
 from proctor.policies.events.calls import NeedsChecks, mark, matches_digest, same_input
-from proctor.policies.limits import Limit, Limits
+from proctor.policies.limits import Limits
 from proctor.policies.policy import Approval, Deny, Policy
 from proctor.policies.rules.petri_net import Net, Transition
 from proctor.policies.rules.python_check import Check, CheckContext
@@ -120,27 +120,6 @@ def test_only_a_budget_of_money_needs_prices(counts: list[str], needs: bool) -> 
     assert bool(of.observe(ev.TokenUsageUpdated(model="nobody-knows", input_tokens=1))) == needs
 
 
-def test_later_calls_after_an_unpriced_model_are_refused_for_the_price() -> None:
-    """Not as "0 USD, expected at most 5 USD"."""
-    limits = Limits(max_cost_usd=Limit(max=5, action="deny"))
-    of = compile_policy(Policy(name="p", limits=limits, unpriced="reject")).monitor(RunContext())
-    of.observe(ev.RunStarted(run_id="r"))
-    of.observe(ev.TokenUsageUpdated(model="nobody-knows", input_tokens=1))
-    refused = of.propose(ToolCall(id="1", name="t"))
-
-    assert refused.action == "deny"
-    assert "no price" in refused.violations[0].message
-    assert refused.violations[0].details["unpriced"] == ["nobody-knows"]
-    assert (
-        "no price"
-        in compile_policy(Policy(name="p", limits=limits, unpriced="reject"))
-        .restore(of.snapshot())
-        .propose(ToolCall(id="2", name="t"))
-        .violations[0]
-        .message
-    )
-
-
 def test_approvers_that_nobody_shares_are_a_finding() -> None:
     """It names who each policy allows."""
 
@@ -188,36 +167,6 @@ def test_turns_of_earlier_runs_hide_no_tool_of_a_later_one() -> None:
             shown.append(of.narrow(["t"]))
 
     assert shown == [["t"], ["t"], ["t"], []] * 2
-
-
-def test_a_limit_of_calls_that_warned_is_not_reported_again() -> None:
-    """Once its violation is recorded: of a call that never ran, live and in a state rebuilt from the record."""
-    limits = Limits(max_tool_calls=Limit(max=1, action="warn"))
-    policy = Policy(name="p", limits=limits, tool_rules=[Deny(("x",), action="deny")])
-    live, rebuilt = (compile_policy(policy).monitor(RunContext()) for _ in range(2))
-    live.propose(ToolCall(id="1", name="t"))
-    found = {violation.kind: violation for violation in live.propose(ToolCall(id="2", name="x")).violations}
-    warned = found["max_tool_calls"]
-    record = ev.PolicyViolated(policy="p", rule=warned.rule, kind=warned.kind, action="warn", tool_call_id="2")
-    denied = ev.ToolCallDenied(tool_call_id="2", tool_name="x", decision="deny")
-    for of, events in (
-        (live, (record, denied)),
-        (
-            rebuilt,
-            (
-                ev.ToolCallStarted(tool_call_id="1", tool_name="t"),
-                ev.ToolCallRequested(tool_call_id="2", tool_name="x"),
-                record,
-                denied,
-            ),
-        ),
-    ):
-        for event in events:
-            of.observe(event)
-
-    assert set(found) == {"max_tool_calls", "deny"}
-    for of in (live, rebuilt):
-        assert of.propose(ToolCall(id="3", name="t")).violations == ()
 
 
 @pytest.mark.parametrize(("held", "status"), [(True, "violated"), (False, "held")])
