@@ -180,7 +180,8 @@ class Program:
         self.name = policy.name
         self.rules = rules
         self.by_number = {rule.number: rule for rule in rules}
-        self._named = {(rule.policy, id): rule for rule in rules for id in (f"{rule.policy}/{rule.id}", rule.id)}
+        alone = {(rule.policy, rule.id.removeprefix(f"{rule.policy}/")): rule for rule in rules}
+        self._named = {**alone, **{(rule.policy, rule.id): rule for rule in rules}}
         self.limits = limits
         self.budgets = budgets
         self.tools = tools
@@ -198,7 +199,7 @@ class Program:
         self._for_tools: dict[int, tuple[tuple[Tool, ...], Self]] = {}
 
     def named(self, policy: str, id: str) -> CompiledRule | None:
-        """The rule of that policy with that id, in this stack or as another stack numbers it."""
+        """The rule of that policy with that id, in this stack or as it is called in another, or alone."""
         return self._named.get((policy, id)) or self._named.get((policy, id.removeprefix(f"{policy}/")))
 
     def plan(self, kind: NamingKind, call: Subject) -> CallPlan:
