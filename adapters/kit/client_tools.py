@@ -322,7 +322,8 @@ _IN_BACKGROUND: Final = ("run_in_background", "is_background", "detach")
 _RETURN_AT_ONCE: Final = ("Monitor",)
 _MOVED: Final = re.compile(
     "Command (running in|is running in|moved to) background|Command was manually backgrounded|"
-    "Command .{0,60}was moved to the background|Async agent launched"
+    "Command .{0,60}was moved to the background|Async agent launched|"
+    r"<command with \w+: .{1,60} is still running|<command started in background"
 )
 """What clients return for what goes on in the background, also if its time was up or a person moved it there."""
 

@@ -400,6 +400,7 @@ def test_a_call_of_an_agent_of_the_protocol_is_judged_by_all_of_its_input(
     ({}, {"llmContent": "Command moved to background (PID: 7). Output hidden."}, True),
     ({}, "half of it\nCommand did not complete within its 1s timeout and was moved to the background (ID: b).", True),
     ({}, [{"type": "text", "text": "Command moved to background (PID: 7). Output hidden."}], True),
+    ({}, "a\n<command with shellId: 0 is still running after 30 seconds. The command is still running.", True),
     ({}, [{"type": "image"}, "text"], False),
 ])  # fmt: skip
 def test_what_goes_on_in_the_background_is_known_by_its_input_or_its_result(
