@@ -232,12 +232,8 @@ def _by_executemany(connection: psycopg.Connection[Any], rows: list[tuple[Any, .
 
 @contextmanager
 def _server() -> Iterator[str]:
-    server: Any = importlib.import_module("tests.postgres_server").OwnServer(fsync="on")
-    try:
-        server.start()
+    with importlib.import_module("tests.postgres_server").OwnServer(fsync="on") as server:
         yield server.url()
-    finally:
-        server.close()
 
 
 def _new(url: str) -> PostgresStore:

@@ -6,6 +6,7 @@ import tempfile
 import threading
 from contextlib import suppress
 from pathlib import Path
+from typing import Self
 
 SOCKET = ".s.PGSQL.5432"
 _CHUNK = 65536
@@ -35,6 +36,12 @@ class CuttingProxy:
         self._listener.listen(50)
         self._thread = threading.Thread(target=self._accept, daemon=True)
         self._thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
     def url(self, of: str) -> str:
         """The URL of the server, by way of this proxy."""

@@ -19,6 +19,7 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Self
 from urllib.parse import quote, urlsplit
 
 import pytest
@@ -54,7 +55,7 @@ needs_postgres = pytest.mark.skipif(
 
 
 class OwnServer:
-    """A server in a folder of its own, reached by a socket in that folder.
+    """A server in a folder of its own, reached by a socket in it. To enter it starts it, to leave removes it.
 
     Args:
         programs: the folder of another server than the wheel's.
@@ -105,6 +106,17 @@ class OwnServer:
             if self._process.poll() is not None:
                 self._launch()
             time.sleep(0.02)
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
     def put(self, name: str, data: bytes) -> Path:
         """Put a file beside its data, which only the server may read."""

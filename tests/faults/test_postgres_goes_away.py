@@ -32,17 +32,14 @@ PIECES = 14
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[OwnServer]:
-    server = OwnServer()
-    server.start()
-    yield server
-    server.close()
+    with OwnServer() as server:
+        yield server
 
 
 @pytest.fixture
 def proxy(server: OwnServer) -> Iterator[CuttingProxy]:
-    proxy = CuttingProxy(server.folder)
-    yield proxy
-    proxy.close()
+    with CuttingProxy(server.folder) as proxy:
+        yield proxy
 
 
 @pytest.fixture
@@ -388,9 +385,8 @@ async def test_a_copy_without_the_latest_rows_ends_the_runs_it_lacks_rows_of_and
     also if so much was stored since that there is more than before.
     """
     with ExitStack() as stack:
-        server = stack.enter_context(closing(OwnServer()))
-        proxy = stack.enter_context(closing(CuttingProxy(server.folder)))
-        server.start()
+        server = stack.enter_context(OwnServer())
+        proxy = stack.enter_context(CuttingProxy(server.folder))
         copies: list[OwnServer] = []
 
         async def copy() -> None:

@@ -22,26 +22,20 @@ TROUBLES = int(os.environ.get("PROCTOR_KILLS", "3"))
 
 @pytest.fixture
 def server() -> Iterator[OwnServer]:
-    server = OwnServer()
-    server.start()
-    yield server
-    server.close()
+    with OwnServer() as server:
+        yield server
 
 
 def test_a_supervisor_that_was_cut_off_comes_back_and_can_neither_write_nor_permit(server: OwnServer) -> None:
     """Another has ended its run when its lease was over: what its agent asks for then does not run."""
-    proxy = CuttingProxy(server.folder)
-    try:
-        with process(proxy.url(server.url()), "hold", "1") as owner:
-            owner.until("ran held c0")
-            proxy.refuses = True
-            proxy.cut()
-            before = in_store(server.url(), ended_by_another)
-            proxy.refuses = False
-            owner.go_on()
-            lines = owner.rest()
-    finally:
-        proxy.close()
+    with CuttingProxy(server.folder) as proxy, process(proxy.url(server.url()), "hold", "1") as owner:
+        owner.until("ran held c0")
+        proxy.refuses = True
+        proxy.cut()
+        before = in_store(server.url(), ended_by_another)
+        proxy.refuses = False
+        owner.go_on()
+        lines = owner.rest()
     after = in_store(server.url(), stored_events)
 
     assert [line for line in lines if line.startswith("ran")] == ["ran held c0"]
@@ -54,9 +48,7 @@ def test_a_supervisor_that_was_cut_off_comes_back_and_can_neither_write_nor_perm
 def test_whatever_is_cut_stopped_or_killed_the_record_holds(server: OwnServer, troubles: int) -> None:
     """A worker, its connections, the server: nothing acknowledged lost, no gap, one end a run, no call unrecorded."""
     with ExitStack() as stack:
-        proxies = [CuttingProxy(server.folder) for _ in range(2)]
-        for proxy in proxies:
-            stack.callback(proxy.close)
+        proxies = [stack.enter_context(CuttingProxy(server.folder)) for _ in range(2)]
         workers = stack.enter_context(Workers(server.url(), [proxy.url(server.url()) for proxy in proxies]))
         for n in range(troubles):
             workers.create()

@@ -72,12 +72,8 @@ def on_sqlite(seed: int, number: int) -> Share:
 
 def on_postgres(seed: int, number: int) -> Share:
     """One share on a server of its own, on the event loops in turn."""
-    server = OwnServer()
-    try:
-        server.start()
+    with OwnServer() as server:
         return _share(server.url(), seed, number)
-    finally:
-        server.close()
 
 
 def _share(place: str, seed: int, number: int) -> Share:
@@ -277,9 +273,7 @@ def main() -> int:
     crowd = Crowd(random.Random(given.seed), given.sessions, given.minutes * 60)
     with ExitStack() as parts:
         if given.store == "postgres":
-            server = parts.enter_context(closing(OwnServer()))
-            server.start()
-            place = server.url()
+            place = parts.enter_context(OwnServer()).url()
         else:
             place = str(Path(parts.enter_context(tempfile.TemporaryDirectory(prefix="load-")), "runs.db"))
         begun = time.monotonic()

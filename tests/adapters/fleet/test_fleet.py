@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -199,10 +200,8 @@ async def test_killed_workers_nodes_and_servers_and_a_lost_head_cost_no_run(hous
     """On PostgreSQL, one after the other, each with runs in every phase: they are accounted for, and no call is
     permitted twice. Where the head is lost, Ray is started again, and `up`; the cluster is lost to other tests.
     """
-    server = OwnServer()
-    again = None
-    try:
-        await anyio.to_thread.run_sync(server.start)
+    with ExitStack() as stack:
+        server = stack.enter_context(OwnServer())
         place = server.url()
         workers = Workers(house, place, "postgres")
         await workers.ask("up", workers=2)
@@ -225,6 +224,7 @@ async def test_killed_workers_nodes_and_servers_and_a_lost_head_cost_no_run(hous
             handles = await in_every_phase(store, fleet)
             await anyio.to_thread.run_sync(lambda: house.ask("lose_head"))
             again = await anyio.to_thread.run_sync(RayHouse)
+            stack.callback(again.close)
             workers = Workers(again, place, "postgres")
             assert await workers.ask("status") == []  # what the other node's Ray has left works on, or not
             await workers.ask("up", workers=2)
@@ -238,10 +238,6 @@ async def test_killed_workers_nodes_and_servers_and_a_lost_head_cost_no_run(hous
             await workers.until(lambda found: lost not in [one.node for one in found])
             await workers.working()
         assert audited(place).findings == ()
-    finally:
-        if again is not None:
-            await anyio.to_thread.run_sync(again.close)
-        await anyio.to_thread.run_sync(server.close)
 
 
 LEFT_OUT: dict[Any, dict[str, str]] = {

@@ -157,12 +157,8 @@ def anyio_backend() -> str:
 @pytest.fixture(scope="module")
 def server() -> Iterator[OwnServer]:
     """PostgreSQL, to be killed and cut off."""
-    server = OwnServer()
-    try:
-        server.start()
+    with OwnServer() as server:
         yield server
-    finally:
-        server.close()
 
 
 def poison(how: str) -> RunSpec:
@@ -255,10 +251,9 @@ async def test_a_database_that_is_killed_and_comes_back_costs_no_run(server: Own
 @NEEDS_OWN_SERVER
 async def test_workers_that_are_cut_off_from_the_database_again_and_again_lose_no_run(server: OwnServer) -> None:
     """At any moment of what they say to it."""
-    proxy = CuttingProxy(server.folder)
     place = server.url()
-    cut_off = proxy.url(place)
-    try:
+    with CuttingProxy(server.folder) as proxy:
+        cut_off = proxy.url(place)
         async with open_store(place) as store, Fleet(store) as fleet:
             with working(cut_off), working(cut_off):
                 handles, held = await in_every_phase(store, fleet)
@@ -276,6 +271,4 @@ async def test_workers_that_are_cut_off_from_the_database_again_and_again_lose_n
             assert proxy.cuts > 5
             assert ends == ["completed"] * len(handles)
             await check_record(store)
-        assert audited(place).findings == ()
-    finally:
-        proxy.close()
+    assert audited(place).findings == ()

@@ -58,10 +58,8 @@ class TestPostgresStore(PostgresStoreChecks):
 
 @pytest.fixture(scope="module")
 def debians() -> Iterator[OwnServer]:
-    server = OwnServer(DEBIANS)
-    server.start()
-    yield server
-    server.close()
+    with OwnServer(DEBIANS) as server:
+        yield server
 
 
 @needs_debians_server

@@ -44,8 +44,7 @@ def server() -> Iterator[OwnServer]:
     async def made() -> None:
         await PostgresStore(own.url()).aclose()
 
-    try:
-        own.start()
+    with own:
         [sql] = [block.text for block in blocks(PAGE) if block.kind == "sql"]
         anyio.run(made)
         with psycopg.connect(own.url(), autocommit=True) as connection:
@@ -53,8 +52,6 @@ def server() -> Iterator[OwnServer]:
             for role in ("worker", "retention", "reader"):
                 connection.execute(f"ALTER ROLE proctor_{role} PASSWORD 'secret'")
         yield own
-    finally:
-        own.close()
 
 
 def as_role(server: OwnServer, role: str) -> str:
@@ -141,15 +138,12 @@ def test_a_role_that_may_not_create_tables_learns_who_does(
 def tls_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnServer]:
     """One with a certificate of `localhost`, which lets nobody in over the network without TLS."""
     tls_server = OwnServer(DEBIANS, listen_addresses="127.0.0.1", ssl="on")
-    try:
-        certificate, key = certificate_of("localhost")
-        tls_server.put("server.crt", certificate)
-        tls_server.put("server.key", key)
-        tls_server.put("pg_hba.conf", b"local all all trust\nhostssl all all 127.0.0.1/32 trust\n")
-        tls_server.start()
+    certificate, key = certificate_of("localhost")
+    tls_server.put("server.crt", certificate)
+    tls_server.put("server.key", key)
+    tls_server.put("pg_hba.conf", b"local all all trust\nhostssl all all 127.0.0.1/32 trust\n")
+    with tls_server:
         yield tls_server
-    finally:
-        tls_server.close()
 
 
 @pytest.fixture

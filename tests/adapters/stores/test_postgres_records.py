@@ -117,14 +117,10 @@ def server() -> Iterator[OwnServer]:
     """With an empty database beside the first one, to restore into."""
     import psycopg
 
-    own = OwnServer()
-    try:
-        own.start()
+    with OwnServer() as own:
         with psycopg.connect(own.url(), autocommit=True) as connection:
             connection.execute("CREATE DATABASE restored")
         yield own
-    finally:
-        own.close()
 
 
 def _command(server: OwnServer, begins: str) -> None:

@@ -90,24 +90,19 @@ def test_no_answer_waits_for_the_one_before_to_be_acknowledged(site: web_server.
 @needs_own_server  # type: ignore[untyped-decorator]
 def test_a_database_that_stops_and_comes_back_is_noticed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The server goes on serving meanwhile, and does what it did before; its log says why, in words."""
-    database = OwnServer()
-    try:
-        database.start()
-        with web_server.site(tmp_path, place=database.url()) as site:
-            assert site.ask("GET", "/healthz", token=None).status == 200
-            for how in (signal.SIGQUIT, signal.SIGKILL):
-                database.stop(how)
-                refused = _answered(site, 503)
-                database.start()
-                back = _answered(site, 200)
+    with OwnServer() as database, web_server.site(tmp_path, place=database.url()) as site:
+        assert site.ask("GET", "/healthz", token=None).status == 200
+        for how in (signal.SIGQUIT, signal.SIGKILL):
+            database.stop(how)
+            refused = _answered(site, 503)
+            database.start()
+            back = _answered(site, 200)
 
-                assert refused.data["code"] == "store_unreachable"
-                assert str(database.folder) not in refused.body.decode()
-                assert back.data == {"status": "ok"}
-        assert "error='no answer within 5 s'" in caplog.text
-        assert "Traceback" not in caplog.text
-    finally:
-        database.close()
+            assert refused.data["code"] == "store_unreachable"
+            assert str(database.folder) not in refused.body.decode()
+            assert back.data == {"status": "ok"}
+    assert "error='no answer within 5 s'" in caplog.text
+    assert "Traceback" not in caplog.text
 
 
 class _CountingStore(MemoryStore):
