@@ -114,7 +114,7 @@ OPENCODE: Final = messages.HookClient(
     hears="call",
     tells_usage=True,
     fails_open=(
-        "shell commands of a slash command use no hook",
+        "shell commands of a slash command, and a folder's formatters, language servers and MCP servers use no hook",
         "another plugin, also a folder's, can change a call after the decision",
         "a folder's `permission` decides on calls that proctor leaves to opencode",
         "a plugin that can't be loaded is skipped",
