@@ -149,12 +149,11 @@ class LimitChecker:
         rejecting = self._rejecting if meter.unpriced else ()
         for number in moved:
             used = self._used[number](state, meter)
-            rejected = number in rejecting
-            if (used > self._most[number] or rejected) and number not in state.exceeded:
+            if (used > self._most[number] or number in rejecting) and number not in state.exceeded:
                 state.exceeded |= {number}
                 if number not in state.reported:
                     state.reported |= {number}
-                    found.append(Exceeded(number, self._finding(number, used, meter if rejected else None)))
+                    found.append(Exceeded(number, self._finding(number, used, meter)))
         return found
 
     def evaluate(self, state: LimitState, meter: TokenMeter, turn: int) -> list[Exceeded]:
@@ -162,22 +161,17 @@ class LimitChecker:
         found: list[Exceeded] = []
         if state.exceeded:
             refusing = [number for number in state.exceeded if self.entries[number].action != "warn"]
-            found = [Exceeded(n, self._refusal(n, self._used[n](state, meter), meter)) for n in refusing]
+            found = [Exceeded(n, self._finding(n, self._used[n](state, meter), meter)) for n in refusing]
         for number in self._ahead:
             would = self._used[number](state, meter)
             would += 1 if number in self._calls else max(0, turn - state.turns)
             if would <= self._most[number] or number in state.exceeded:
                 continue
             if self.entries[number].action != "warn" or number not in state.reported:
-                found.append(Exceeded(number, self._finding(number, would)))
+                found.append(Exceeded(number, self._finding(number, would, meter)))
         if len(found) > 1:
             found.sort(key=lambda each: each.number)
         return found
-
-    def _refusal(self, number: int, used: float, meter: TokenMeter) -> Finding:
-        """The finding of a limit that denies later calls: it is used up, or a model's price is unknown."""
-        rejected = bool(meter.unpriced) and number in self._rejecting and used <= self._most[number]
-        return self._finding(number, used, meter if rejected else None)
 
     def refuses_all(self, state: LimitState, meter: TokenMeter) -> bool:
         """Whether every further call of this turn and the next would be denied."""
@@ -237,15 +231,16 @@ class LimitChecker:
             if idle > state.longest_idle and not waiting():
                 state.longest_idle = idle
 
-    def _finding(self, number: int, used: float, unpriced: TokenMeter | None = None) -> Finding:
+    def _finding(self, number: int, used: float, meter: TokenMeter) -> Finding:
+        """That a limit is exceeded; where it is not, the price of a model is unknown."""
         entry = self.entries[number]
-        unit, of = entry.kind.unit, "session" if entry.limit.scope == "session" else "run"
-        if unpriced is not None:
+        if used <= self._most[number]:
             kept = f"{dollars(entry.limit.max)} can be enforced"
-            return _no_price(unpriced.unpriced, kept, limit=entry.name, max=entry.limit.max)
+            return _no_price(meter.unpriced, kept, limit=entry.name, max=entry.limit.max)
+        unit = entry.kind.unit
         most, reached = amount_in(unit, entry.limit.max), amount_in(unit, used)
         return Finding(
-            expected=f"at most {most} in one {of}",
+            expected=f"at most {most} in one {entry.limit.scope}",
             actual=reached if reached != most else f"more than {most}",
             details={"limit": entry.name, "used": used, "max": entry.limit.max, "scope": entry.limit.scope},
             suggestion=f"raise `{entry.name}`, or split the work",
