@@ -3,14 +3,13 @@
 The stages, each on the whole policy: check, ids and actions, machines; `program` indexes these by tool.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from ..errors import PolicyError, wrong_type
 from ..events.run_context import RunContext, Tool
 from ..language.facts import ToolTable
-from ..language.selectors import NameScope
-from ..policy import Allow, Deny, Policy
-from ..rules.machine import Machine
+from ..policy import Policy
 from ..rules.net_shorthand import net_of
 from ..rules.per_key import Keyed
 from ..rules.petri_net import Mappers, Net, NetMachine, OnResults, Validators
@@ -73,26 +72,27 @@ def compile_policy(
     Raises:
         PolicyError: the policy is wrong; every problem is named.
     """
-    validators, on_results, mappers = validators or {}, on_results or {}, mappers or {}
+    attached = {"validate": validators or {}, "on_result": on_results or {}, "mapper": mappers or {}}
     stack = checked_stack(policy)
-    _check_attached(stack, [*validators.items(), *on_results.items(), *mappers.items()])
-    rules = tuple(_machines(stack, validators, on_results, mappers))
+    _check_attached(stack, [each for functions in attached.values() for each in functions.items()])
+    rules = tuple(_rules(stack, attached))
     rejects = stack.unpriced == "reject"
     limits = LimitChecker(effective_limits(stack), reject_unpriced=rejects)
     budgets = BudgetChecker(effective_budgets(stack), reject_unpriced=rejects)
     return CompiledPolicy(stack, rules, limits, budgets, ToolTable(tools))
 
 
-def _machines(
-    stack: Policy, validators: Validators, on_results: OnResults, mappers: Mappers
-) -> Iterator[CompiledRule]:
+def _rules(stack: Policy, attached: Mapping[str, Mapping[str, Any]]) -> Iterator[CompiledRule]:
     for number, clause in enumerate(clauses_of(stack)):
-        record = clause.record
-        if isinstance(record, Net):
-            hooks = validators.get(record.name), on_results.get(record.name), mappers.get(record.name)
-            machine: Machine = NetMachine(record, clause.scope, *hooks)
-        else:
-            machine = _machine_of(clause.id, record, clause.scope)
+        record, machine = clause.record, clause.machine()
+        if isinstance(machine, NetMachine):
+            name = machine.net.name
+            hooks = {kind: functions[name] for kind, functions in attached.items() if name in functions}
+            machine = machine.with_hooks(hooks) if hooks else machine
+        elif isinstance(machine, CheckMachine):
+            machine.rule_id = clause.id
+        elif isinstance(record, Rule) and record.key is not None:
+            machine = Keyed(machine, record.key)
         yield compiled_rule(number, clause.id, clause.policy, clause.action, record, machine)
 
 
@@ -103,10 +103,3 @@ def _check_attached(stack: Policy, attached: Sequence[tuple[str, object]]) -> No
         names = ", ".join(f"`{name}`" for name in unknown)
         raise PolicyError(f"no net is called {names}, and a validator, result hook or mapper is attached to it")
     check_hooks(attached)
-
-
-def _machine_of(id: str, clause: Rule | Allow | Deny, scope: NameScope) -> Machine:
-    machine = clause.compile(scope)
-    if isinstance(machine, CheckMachine):
-        machine.rule_id = id
-    return Keyed(machine, clause.key) if isinstance(clause, Rule) and clause.key is not None else machine
