@@ -6,7 +6,8 @@ A case has a sentence (`it`), a `policy` or a stack of them (or `policies` by na
 `completes` with `returns`, `fails`, or stays in flight (`then`); `start: false` leaves it allowed only. `saw` a call
 nobody proposed: `finds` by id. `ends` an id. `user` says something. `event` happens: `finds`. `approve` an id, with
 other fields of the grant. `narrow` a list: `leaves`. `end` of a run (`over`: how): the statuses by id, the same once
-the state is made anew. As `narrow`, a tool that may be called in the next response must have been shown.
+the state is made anew. What a step finds `says` so, in a message each. As `narrow`, a tool that may be called in the
+next response must have been shown.
 A policy that does not say otherwise denies; `on_violation: null` says nothing.
 """
 
@@ -56,10 +57,13 @@ class Played:
         self.turn = 0
         self.violations: list[dict[str, Any]] = []
 
-    def play(self, step: dict[str, Any]) -> None:
-        """One step, compared, and the monitor made anew."""
-        kind = next(iter(step))
+    def play(self, step: dict[str, Any]) -> list[dict[str, Any]]:
+        """One step, compared, and the monitor made anew; what was found."""
+        kind, before = next(iter(step)), len(self.violations)
         getattr(self, f"_{kind}")(step)
+        found = self.violations[before:]
+        messages = [violation.get("message") for violation in found]
+        assert messages == step.get("says", messages), step
         if self.variant == "snapshot":
             self.monitor = self.compiled.restore(self.monitor.snapshot())
         elif self.variant == "fold":
@@ -68,6 +72,7 @@ class Played:
                 self.monitor.observe(event)
         if kind == "end":
             assert self._statuses(step) == step["end"], (step, self.variant)
+        return found
 
     def _send(self, type: str, **fields: Any) -> list[str]:
         event = decode_event(json.dumps({"type": type, "run_id": "r", "session_id": "s", **fields}).encode())
@@ -187,14 +192,15 @@ def test_a_case_of_the_language_is_answered_as_written(case: dict[str, Any]) -> 
 
 
 def test_what_a_violation_says_is_as_written_down() -> None:
-    """Of each kind the texts and the details, for operators and for the model: one for each form they take."""
+    """Of each kind the texts and the details, for operators and for the model: one for each form they take, but for
+    those whose step says it.
+    """
     forms: set[tuple[str, ...]] = set()
     texts: dict[str, list[dict[str, Any]]] = {}
     for id, case in CASES:
         played = Played(case, "live")
-        for step in case["steps"]:
-            played.play(step)
-        for violation in played.violations:
+        found = [(step, violation) for step in case["steps"] for violation in played.play(step)]
+        for violation in (violation for step, violation in found if "says" not in step):
             words = re.sub(r"`[^`]*`|[0-9]+", "#", violation.get("message", ""))
             form = (violation["kind"], words, *violation.get("details", {}))
             if form not in forms:
