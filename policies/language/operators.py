@@ -7,9 +7,12 @@ condition permits, and against one where it refuses, and an ordering that cannot
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from ..values.json_values import as_compared, container_of, is_number, number_of, order, same, text_of, texts_in
+
+Evidence: TypeAlias = Literal["call", "success"] | None
+"""What shows to a rule that something was done: that it was called, or only that it succeeded."""
 
 
 class Reading(NamedTuple):
@@ -18,7 +21,7 @@ class Reading(NamedTuple):
     `output`: the document is what a tool returned and the operands are of a call's input.
     `ahead`: the judged call is yet to come, so its arguments are whatever would do.
     `context`: the document is a run's context, where None says that there is none.
-    `proves`: the success of a call that meets it stands for that of each command it runs.
+    `evidence`: a call that meets it shows that each command it runs does its work, or its success that of each.
     """
 
     permits: bool
@@ -26,7 +29,7 @@ class Reading(NamedTuple):
     output: bool = False
     ahead: bool = False
     context: bool = False
-    proves: bool = False
+    evidence: Evidence = None
 
     def same(self, value: Any, operand: Any) -> bool:
         """Whether a value of the document equals an operand."""

@@ -19,7 +19,7 @@ from ..values.model_base import UNCLEAR, has_unclear
 from ..values.paths import inside, place_of
 from .conditions import Condition, Expand, OutputRef, as_written, has_references, is_argument, is_output, output_ref
 from .facts import Facts
-from .operators import LENGTHS, MEMBERSHIPS, OPERATORS, ORDERINGS, Reading, flat
+from .operators import LENGTHS, MEMBERSHIPS, OPERATORS, ORDERINGS, Evidence, Reading, flat
 from .shell_commands import NamedCommands, would_run
 
 
@@ -75,14 +75,14 @@ def compile_conditions(
     permits: bool,
     loose: bool,
     ahead: bool = False,
-    proves: bool = False,
+    evidence: Evidence = None,
     expand: Expand = as_written,
 ) -> CompiledConditions:
     """One predicate for conditions that must all hold; `loose` for a call's input, typed for outputs.
 
-    `ahead`: it holds where some call to come would have the arguments for it. `proves`: see `Reading`.
+    `ahead`: it holds where some call to come would have the arguments for it. `evidence`: see `Reading`.
     """
-    return _all_of(conditions, Reading(permits, loose, ahead=ahead, proves=proves), expand)
+    return _all_of(conditions, Reading(permits, loose, ahead=ahead, evidence=evidence), expand)
 
 
 def compile_when(conditions: Sequence[Condition]) -> Predicate:

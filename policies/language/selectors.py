@@ -17,6 +17,7 @@ from ..values.json_values import texts_in
 from ..values.model_base import Issue, Name, Record, Where, circle, has_unclear
 from .conditions import Condition, OutputRef
 from .facts import CallNames, Facts
+from .operators import Evidence
 from .predicates import compile_conditions, condition_words, explained, met, unlisted
 
 
@@ -193,7 +194,7 @@ class Slot:
 
     `permits` says which way its conditions lean. A call is looked at under its `own` name, the portable names of its
     `acts`, and `virtual_names`, all of the scope's unless given. `every_act`: a call that does several things is met
-    by its own name, or where each of them is. `proves`: that a call of it succeeds is evidence.
+    by its own name, or where each of them is. `evidence`: what of its calls is some.
     """
 
     def __init__(
@@ -206,10 +207,10 @@ class Slot:
         acts: bool = True,
         virtual_names: Sequence[VirtualName] | None = None,
         every_act: bool = False,
-        proves: bool = False,
+        evidence: Evidence = None,
     ) -> None:
         self.selector, self._expand = selector, scope.expand
-        self._parts = [_Part(item, scope, permits, proves) for item in items_of(selector)]
+        self._parts = [_Part(item, scope, permits, evidence) for item in items_of(selector)]
         self.own, self._acts, self._every_act, self.permits = own, acts, every_act, permits
         self.virtual_names = scope.virtual_names if virtual_names is None else virtual_names
         self.outputs: tuple[OutputRef, ...] = tuple(ref for part in self._parts for ref in part.outputs)
@@ -282,7 +283,7 @@ _ANY_INPUT = compile_conditions((), permits=True, loose=True)
 class _Part:
     """One item of a selector: names, and what the input must meet."""
 
-    def __init__(self, item: str | ToolWhere, scope: NameScope, permits: bool, proves: bool) -> None:
+    def __init__(self, item: str | ToolWhere, scope: NameScope, permits: bool, evidence: Evidence) -> None:
         tools = item if isinstance(item, str) else item.tool
         self.item = item
         self.names = scope.expand(tools)
@@ -292,7 +293,7 @@ class _Part:
         self.words = condition_words(where) if where else ""
         compiled = _ANY_INPUT
         if where:
-            compiled = compile_conditions(where, permits=permits, loose=True, proves=proves, expand=scope.expand)
+            compiled = compile_conditions(where, permits=permits, loose=True, evidence=evidence, expand=scope.expand)
         self._compiled = compiled
         self._where = compiled.holds if where else None
         self.outputs = compiled.outputs

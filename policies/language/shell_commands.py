@@ -20,7 +20,7 @@ from ..shell.program_options import Options, WrittenOptions, in_full, names_of, 
 from ..shell.words import DYNAMIC, Shell, split
 from ..values.json_values import container_of, texts_in
 from .facts import Facts
-from .operators import Reading
+from .operators import Evidence, Reading
 
 if TYPE_CHECKING:
     from ..shell.programs import LinePart
@@ -48,9 +48,7 @@ def would_run(named: str | Sequence[str], reading: Reading) -> Callable[[Any, Fa
     def holds(value: Any, facts: Facts) -> bool:
         shell = _shell(facts)
         if reading.permits:
-            if reading.proves:
-                return type(value) is str and commands.prove(value, shell)
-            return type(value) is str and commands.admit(value, shell)
+            return type(value) is str and commands.admit(value, shell, reading.evidence)
         inner = container_of(value) if reading.loose and type(value) is str else None
         listed = value if inner is None else inner
         is_list = isinstance(listed, list | tuple) and all(type(item) is str for item in listed)
@@ -112,7 +110,7 @@ class NamedCommand:
                 return True
         return False
 
-    def proves(self, given: Words) -> bool:
+    def does(self, given: Words) -> bool:
         """Whether a command is this one, and does its work: `pytest --version` is no test, unless it is named so."""
         more = [word for word in given[1:] if word is not None and word not in self._words]
         alone = len(more) == 1 and more[0] in _ONLY_PRINTS_ALONE
@@ -177,17 +175,12 @@ class NamedCommands:
         self._named = [NamedCommand(text) for text in ([named] if isinstance(named, str) else named)]
         self._called = frozenset(each.name.casefold() for each in self._named)
 
-    def admit(self, line: str, shell: Shell = "bash") -> bool:
-        """Whether every command that a line would run is known and named."""
-        return self._each(NamedCommand.admits, line, shell)
-
-    def prove(self, line: str, shell: Shell = "bash") -> bool:
-        """Whether a line that succeeds has done the work of each command that it would run, and all are named."""
-        return self._each(NamedCommand.proves, line, shell) and proves_each(line, shell)
-
-    def _each(self, is_met: Callable[[NamedCommand, Words], bool], line: str, shell: Shell) -> bool:
+    def admit(self, line: str, shell: Shell = "bash", evidence: Evidence = None) -> bool:
+        """Whether every command that a line would run is known and named; as evidence, each must do its work."""
+        is_met = NamedCommand.admits if evidence is None else NamedCommand.does
         found = [given for given, among_words in commands_of(line, shell) if not among_words]
-        return bool(found) and all(any(is_met(named, given) for named in self._named) for given in found)
+        admitted = bool(found) and all(any(is_met(named, given) for named in self._named) for given in found)
+        return admitted and (evidence != "success" or proves_each(line, shell))
 
     def unnamed(self, line: str, facts: Facts) -> list[str]:
         """The commands that keep a line from being admitted: their programs, with one word more of those named."""

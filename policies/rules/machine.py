@@ -355,8 +355,11 @@ def _shown(value: Any) -> Any:
 
 
 def slots_of(scope: NameScope, *selectors: tuple[Any, bool]) -> tuple[Slot, ...]:
-    """Slots for (selector, permits) pairs, in order."""
-    return tuple(Slot(selector, scope, permits=permits) for selector, permits in selectors)
+    """Slots for (selector, permits) pairs, in order; what permits is evidence that something was called."""
+    return tuple(
+        Slot(selector, scope, permits=permits, evidence="call" if permits else None)
+        for selector, permits in selectors
+    )
 
 
 def listed(names: Iterable[str]) -> str:

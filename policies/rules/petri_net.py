@@ -11,6 +11,7 @@ import msgspec
 from ..errors import RefusalCause, wrong_type
 from ..events.calls import ToolCall
 from ..language.facts import CallNames
+from ..language.operators import Evidence
 from ..language.selectors import Bound, NameScope, Slot, Subject, ToolWhere, VirtualName, selector_problems
 from ..values.amounts import counted
 from ..values.foreign_code import isolated
@@ -253,17 +254,19 @@ class NetMachine(Machine, evaluates=Net):
     def _view(
         self, scope: NameScope, *, own: bool = False, acts: bool = False, virtual_names: tuple[VirtualName, ...] = ()
     ) -> _View:
-        def slot(selector: Any, permits: bool, proves: bool = False) -> int:
+        def slot(selector: Any, permits: bool, evidence: Evidence = None) -> int:
             if not selector:
                 return 0
             seen: dict[str, Any] = {"own": own, "acts": acts, "virtual_names": virtual_names}
-            made = Slot(selector, scope, permits=permits, proves=proves, **seen)
+            made = Slot(selector, scope, permits=permits, evidence=evidence, **seen)
             self._slots.append(made)
             return 1 << (len(self._slots) - 1)
 
         free = slot(self.net.free_tools, permits=True)
         named = sum(slot(t.tools, permits=False) for t in self.net.transitions)
-        admits = tuple(slot(t.tools, permits=True, proves=t.deferred) for t in self.net.transitions)
+        admits = tuple(
+            slot(t.tools, permits=True, evidence="success" if t.deferred else None) for t in self.net.transitions
+        )
         return _View(free, named, admits)
 
     def _looks(self, call: EvaluatedCall | None, mask: int) -> Iterator[tuple[_View, int]]:

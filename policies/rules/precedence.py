@@ -111,7 +111,7 @@ class BeforeMachine(Machine, evaluates=Before):
     def __init__(self, rule: Before, scope: NameScope) -> None:
         self._asks = asks_person(rule.first)
         self.on_start = rule.first_must == "started"
-        first = Slot(calls_in(rule.first), scope, permits=True, proves=not self.on_start)
+        first = Slot(calls_in(rule.first), scope, permits=True, evidence="call" if self.on_start else "success")
         self.slots = (first, Slot(rule.then, scope, permits=False))
         self.outcomes, self.starts = (0, FIRST) if self.on_start else (FIRST, 0)
 

@@ -13,6 +13,7 @@ from msgspec import UNSET, UnsetType, field
 
 from ..language.conditions import Condition, OutputRef, has_references
 from ..language.facts import Facts
+from ..language.operators import Evidence
 from ..language.predicates import compile_conditions, explained
 from ..language.selectors import HUMAN, NameScope, Selector, Slot, ToolWhere, items_of, selector_problems
 from ..values import paths, regexes
@@ -82,8 +83,8 @@ class PriorTest:
         self.must = requirement.must
         self.pick = requirement.pick
         self.same = requirement.same
-        proves = self.must == "completed"
-        self.slots = tuple(Slot(without_references(item), scope, permits=True, proves=proves) for item in items)
+        evidence: Evidence = "success" if self.must == "completed" else "call"
+        self.slots = tuple(Slot(without_references(item), scope, permits=True, evidence=evidence) for item in items)
         self.mask = sum(1 << (first_slot + n) for n in range(len(items)))
         wheres = {1 << (first_slot + n): _unsettled(item) for n, item in enumerate(items)}
         self._now = _Fitness(wheres, requirement.output, scope, ahead=False)

@@ -95,7 +95,7 @@ class ProvenanceMachine(Machine, evaluates=Provenance):
 
     def __init__(self, rule: Provenance, scope: NameScope) -> None:
         sources = [source for source in rule.from_ if isinstance(source, Source)]
-        supplying = (Slot(source.tool, scope, permits=True, proves=True) for source in sources)
+        supplying = (Slot(source.tool, scope, permits=True, evidence="success") for source in sources)
         self.slots = (Slot(rule.tool, scope, permits=False), *supplying)
         self.from_user = len(sources) < len(rule.from_)
         self.outcomes = sum(TOOL << (n + 1) for n in range(len(sources)))

@@ -268,3 +268,23 @@ def test_a_line_is_evidence_only_where_its_success_is_that_of_its_commands(
         .action
         == "allow"
     )
+
+
+@pytest.mark.parametrize("rule", [
+    {"type": "require", "tool": PYTEST},
+    {"type": "eventually", "tool": PYTEST, "within": 9},
+    {"type": "after", "trigger": "edit", "then": PYTEST},
+    {"type": "before", "first": PYTEST, "then": "ship", "first_must": "started"},
+    {"type": "immediately_before", "first": PYTEST, "then": "ship"},
+])  # fmt: skip
+@pytest.mark.parametrize(("line", "status"), [("pytest; ls", "held"), ("pytest --version", "violated")])
+def test_a_command_that_only_prints_its_version_is_not_the_call_that_a_rule_waits_for(
+    rule: dict[str, Any], line: str, status: str
+) -> None:
+    """Whether it succeeds or not."""
+    session = monitor(on_violation="warn", rules=[{"id": "r", **rule}])
+    done(session, "c1", "edit", {})
+    done(session, "c2", "bash", {"command": line})
+    done(session, "c3", "ship", {})
+
+    assert session.finish().rules["r"].status == status
