@@ -4,13 +4,9 @@ from typing import Any
 
 import pytest
 
-from proctor.policies import Limit, Policy, PolicyError, Problem, parse_policies
+from proctor.policies import Limit, Policy, PolicyError, parse_policies
 
-
-def problem_of(source: Any, **options: Any) -> Problem:
-    with pytest.raises(PolicyError) as caught:
-        parse_policies(source, **options)
-    return caught.value.problems[0]
+from .test_reading import problems_of
 
 
 def metadata_of(text: str, format: str | None = None) -> dict[str, Any]:
@@ -104,7 +100,7 @@ def test_a_text_that_cannot_be_read_is_one_clear_error(
     source: Any, format: str | None, place: tuple[int, int], message: str
 ) -> None:
     """One problem, with the place where reading stopped."""
-    problem = problem_of(source, format=format)
+    problem = problems_of(source, format=format)[0]
 
     assert (problem.line, problem.column) == place
     assert message in problem.message
@@ -123,7 +119,7 @@ def test_a_pattern_that_its_file_makes_another_text_is_an_error(written: str, me
     """No call would have that text, and what denies by it would deny nothing."""
     text = f"name: p\nvirtual_tools:\n  - tool: bash\n    path: $.command\n    as: it\n    match: {written}\n"
     if message:
-        problem = problem_of(text)
+        problem = problems_of(text)[0]
         assert (problem.line, message in problem.message) == (6, True), problem
     else:
         assert parse_policies(text)
@@ -133,7 +129,7 @@ def test_a_pattern_that_its_file_makes_another_text_is_an_error(written: str, me
 @pytest.mark.parametrize("format", [None, "json", "toml"])
 def test_deep_nesting_is_an_error_and_no_crash(text: str, format: str | None) -> None:
     """The readers stop at a depth, whatever the interpreter could bear."""
-    assert problem_of(text, format=format)
+    assert problems_of(text, format=format)
 
 
 def test_what_stands_for_more_than_it_is_is_an_error() -> None:
@@ -143,8 +139,8 @@ def test_what_stands_for_more_than_it_is_is_an_error() -> None:
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 10)]
 
-    assert "nested deeper than 64 levels" in problem_of(loop).message
-    assert "stand for too much text" in problem_of("\n".join(lines)).message
+    assert "nested deeper than 64 levels" in problems_of(loop)[0].message
+    assert "stand for too much text" in problems_of("\n".join(lines))[0].message
 
 
 TOML = """\
@@ -175,10 +171,7 @@ a.b = inf
 
 def test_problems_in_toml_have_their_line_and_column() -> None:
     """Tables, lists of tables, dotted and quoted keys, inline tables."""
-    with pytest.raises(PolicyError) as caught:
-        parse_policies(TOML, format="toml")
-
-    assert [(p.line, p.column, p.path) for p in caught.value.problems] == [
+    assert [(p.line, p.column, p.path) for p in problems_of(TOML, format="toml")] == [
         (2, 20, "limits.max_turns"),
         (3, 17, "aliases.a b"),
         (7, 13, "limits.max_tool_calls.warn_at"),
@@ -194,10 +187,7 @@ def test_problems_in_toml_have_their_line_and_column() -> None:
 def test_problems_in_json_have_their_line_and_column() -> None:
     """Places count characters, not bytes."""
     text = '{\n  "name": "p",\n  "metadata": {"é": 1},  "locked": "no",\n  "limits": {"max_turns": -1}\n}'
-    with pytest.raises(PolicyError) as caught:
-        parse_policies(text)
-
-    assert [(p.line, p.column) for p in caught.value.problems] == [(3, 36), (4, 27)]
+    assert [(p.line, p.column) for p in problems_of(text)] == [(3, 36), (4, 27)]
 
 
 @pytest.mark.parametrize(("text", "words"), [

@@ -7,6 +7,8 @@ import pytest
 
 from proctor.policies import Policy, PolicyError, migrate, parse_policies
 
+from .test_reading import problems_of
+
 CONTRACT = """\
 tool: issue_refund
 preconditions:
@@ -29,9 +31,7 @@ def standard(rules: list[dict[str, Any]], **rest: Any) -> list[Policy]:
 
 
 def complaints(source: Any) -> list[str]:
-    with pytest.raises(PolicyError) as caught:
-        parse_policies(source)
-    return [f"{problem.path}: {problem.message}" for problem in caught.value.problems]
+    return [f"{problem.path}: {problem.message}" for problem in problems_of(source)]
 
 
 @pytest.mark.parametrize(
@@ -58,10 +58,7 @@ def test_another_spelling_means_these_rules(written: dict[str, Any], rules: list
 def test_a_mistake_in_a_contract_is_reported_where_it_is_written() -> None:
     """The path is that of the contract, not of the rule it becomes."""
     text = CONTRACT.replace('"$.eligible"', "eligible").replace("arguments", "output").replace("gte: 3", "gt: 3")
-    with pytest.raises(PolicyError) as caught:
-        parse_policies(text)
-
-    assert [(p.line, p.path) for p in caught.value.problems] == [
+    assert [(p.line, p.path) for p in problems_of(text)] == [
         (5, "preconditions[0].resource.bind_from"),
         (8, "preconditions[0].with_output[0].path"),
         (12, "preconditions[1].requires_step_count"),
