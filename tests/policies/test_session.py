@@ -6,23 +6,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from proctor.policies import Decision, Monitor, ToolCall, compile_policy, merge_policies, parse_policies
+from proctor.policies import Decision, Monitor, ToolCall, compile_policy, parse_policies
 from proctor.policies import events as ev
 from proctor.policies.events.calls import MARK_LENGTH, mark
 from proctor.policies.monitor.program import PLANS_KEPT
 from proctor.policies.monitor.state import PLANS_BOUND
 
 
-def stack_of(*documents: dict[str, Any]) -> Any:
-    return compile_policy(merge_policies([p for d in documents for p in parse_policies({"name": "p", **d})]))
-
-
 @pytest.mark.parametrize("scope", ["run", "session"])
-def test_a_run_has_its_own_time_in_a_session_recorded_ahead_of_the_clock(scope: str) -> None:
+def test_a_run_has_its_own_time_in_a_session_recorded_ahead_of_the_clock(drive: Any, scope: str) -> None:
     """Another machine's clock was five hours ahead: neither its duration nor its idleness counts from then."""
     hours, start = 5 * 3600_000, 1_700_000_000_000
     limits = {"max_duration_ms": {"max": 60_000, "scope": scope}, "max_idle_ms": 20_000}
-    monitor = stack_of({"limits": limits}).monitor()
+    monitor = drive({"limits": limits}).monitor
     violations: list[Any] = []
     for event, ms in (
         (ev.RunStarted(run_id="a"), start + hours),
@@ -38,10 +34,6 @@ def test_a_run_has_its_own_time_in_a_session_recorded_ahead_of_the_clock(scope: 
     assert violations == []
     assert due == {"max_duration_ms": 15_000 + (10_000 if scope == "session" else 0), "max_idle_ms": 15_000}
     assert monitor.deadline() == start + 35_001
-
-
-def policy_of(*rules: Any, **more: Any) -> Any:
-    return compile_policy(parse_policies({"name": "p", "on_violation": "deny", "rules": list(rules), **more})[0])
 
 
 @pytest.mark.parametrize("text", ["short", "x" * 10 * MARK_LENGTH])
@@ -91,11 +83,11 @@ def test_a_net_that_is_put_back_before_a_call_ends_hears_of_the_end(ruled: Any) 
     assert (after(back_before_the_end=True), after(back_before_the_end=False)) == ("allow", "deny")
 
 
-def test_a_net_that_joins_has_a_state_of_its_own_where_another_was_removed() -> None:
+def test_a_net_that_joins_has_a_state_of_its_own_where_another_was_removed(drive: Any) -> None:
     """Whatever the other had left, and when it comes back."""
     old, new = "limit x to 5 per session", "limit y to 1 per session"
-    compiled = policy_of(nets=[old])
-    on = compiled.monitor()
+    session = drive({"on_violation": "deny", "nets": [old]})
+    on = session.monitor
     on.propose(ToolCall(id="x", name="x"))
     on.remove_net(old)
     on.add_net(new)
@@ -103,7 +95,7 @@ def test_a_net_that_joins_has_a_state_of_its_own_where_another_was_removed() -> 
     on.add_net(old)
 
     assert answers == ["allow", "deny"]
-    for monitor in (on, compiled.restore(on.snapshot())):
+    for monitor in (on, session.compiled.restore(on.snapshot())):
         assert monitor.status() == f"{old}: budget: 4; now: x\n{new}: no token; not now: y"
 
 
@@ -128,22 +120,22 @@ def test_a_rule_that_broke_while_it_moved_refuses_calls_that_were_looked_at_befo
     assert (first.action, second.action, second.errors) == ("allow", "deny", ("n",))
 
 
-def test_more_tools_than_are_remembered_are_judged_alike() -> None:
+def test_more_tools_than_are_remembered_are_judged_alike(ruled: Any) -> None:
     """A model may invent any number of names."""
-    monitor = policy_of({"type": "count", "tool": "*", "max": 2 * PLANS_BOUND}).monitor()
+    monitor = ruled({"type": "count", "tool": "*", "max": 2 * PLANS_BOUND}).monitor
     actions = [monitor.propose(ToolCall(id=f"c{n}", name=f"t{n}")).action for n in range(2 * PLANS_BOUND + 1)]
 
     assert actions == ["allow"] * 2 * PLANS_BOUND + ["deny"]
 
 
-def test_more_combinations_of_conditions_than_are_remembered_are_judged_alike() -> None:
+def test_more_combinations_of_conditions_than_are_remembered_are_judged_alike(ruled: Any) -> None:
     """Each condition on the input is asked of each call; only what follows from the answers is remembered."""
     bits = range(PLANS_KEPT.bit_length())
     rules = (
         {"type": "blocklist", "id": f"r{n}", "tools": [{"tool": "x", "where": [{"path": f"$.b{n}", "equals": True}]}]}
         for n in bits
     )
-    monitor = policy_of(*rules).monitor()
+    monitor = ruled(*rules).monitor
     for number in (*range(2 ** len(bits)), 0, 1, 2, 3):
         input = {f"b{n}": bool(number >> n & 1) for n in bits}
         decision = monitor.propose(ToolCall(id=f"c{number}", name="x", input=input))
@@ -164,10 +156,6 @@ def test_what_is_remembered_of_reports_does_not_grow(drive: Any) -> None:
     assert sizes[1] - sizes[0] < 100
 
 
-def monitor(**policy: Any) -> Monitor:
-    return compile_policy(parse_policies({"name": "p", "on_violation": "deny", **policy})[0]).monitor()
-
-
 def decided(on: Monitor, id: str, tool: str = "x", turn: int = 0) -> str:
     decision = on.decide(ToolCall(id=id, name=tool, turn=turn))
     assert isinstance(decision, Decision)
@@ -179,41 +167,40 @@ def start(on: Monitor, id: str, tool: str = "x", turn: int = 0, **input: Any) ->
     return [violation.rule for violation in on.observe(event)]
 
 
-ONCE = {"rules": [{"type": "count", "id": "once", "tool": "x", "max": 1}]}
-
-
-def test_a_decision_spends_nothing_and_the_start_of_its_call_does() -> None:
+def test_a_decision_spends_nothing_and_the_start_of_its_call_does(ruled: Any) -> None:
     """Two calls are allowed while none has started; the one that starts is not judged again."""
-    on = monitor(**ONCE)
+    on = ruled({"type": "count", "id": "once", "tool": "x", "max": 1}).monitor
 
     assert [decided(on, "a"), decided(on, "b")] == ["allow", "allow"]
     assert start(on, "a") == []
     assert decided(on, "c") == "deny"
 
 
-def test_a_call_that_starts_with_another_input_than_was_decided_is_judged_as_it_runs() -> None:
+def test_a_call_that_starts_with_another_input_than_was_decided_is_judged_as_it_runs(ruled: Any) -> None:
     """What was allowed says nothing of it."""
-    on = monitor(tool_rules=[{"deny": [{"tool": "x", "where": [{"path": "$.n", "equals": 1}]}], "id": "one"}])
+    on = ruled(
+        {"type": "blocklist", "id": "one", "tools": [{"tool": "x", "where": [{"path": "$.n", "equals": 1}]}]}
+    ).monitor
 
     assert decided(on, "a") == "allow"
     assert start(on, "a", n=1) == ["one"]
 
 
-def test_a_call_is_decided_as_things_stand_when_it_is_decided() -> None:
+def test_a_call_is_decided_as_things_stand_when_it_is_decided(ruled: Any) -> None:
     """Its response was not over when it was asked for, and is now."""
-    on = monitor(rules=[{"type": "max_parallel", "tool": "*", "max": 1}])
+    on = ruled({"type": "max_parallel", "tool": "*", "max": 1}).monitor
     on.observe(ev.TurnStarted(turn=1))
     start(on, "a", turn=1)
     on.observe(ev.ToolCallRequested(tool_call_id="b", tool_name="x", tool_input={}))
-    before = decided(compile_policy(parse_policies({"name": "q"})[0]).monitor(), "b"), decided(on, "b")
+    before = decided(ruled().monitor, "b"), decided(on, "b")
     on.observe(ev.TurnStarted(turn=2))
 
     assert (before, decided(on, "b")) == (("allow", "deny"), "allow")
 
 
-def test_a_call_that_was_decided_and_never_started_has_not_failed() -> None:
+def test_a_call_that_was_decided_and_never_started_has_not_failed(ruled: Any) -> None:
     """It was refused, or an outcome was made up; what a start would have spent is not given back."""
-    on = monitor(rules=[{"type": "forbids_after", "id": "after", "tool": "x", "tools": ["y"]}])
+    on = ruled({"type": "forbids_after", "id": "after", "tool": "x", "tools": ["y"]}).monitor
     start(on, "s", o=1)
     decided(on, "a")
     for made_up in (ev.ToolCallFailed, ev.ToolCallCompleted):
