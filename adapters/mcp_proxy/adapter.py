@@ -36,22 +36,11 @@ KEYS = "keys"
 
 
 class ProxySession:
-    """A Provider: clients served until they have gone, or the run is ended."""
+    """A Provider: an adapter's clients, served until they have gone, or the run is ended."""
 
-    def __init__(
-        self,
-        launch: Launch,
-        upstream: Upstream,
-        downstream: Downstream,
-        *,
-        naming: Naming,
-        offered: Collection[str] | None,
-        warn: Callable[[str], None],
-    ) -> None:
-        self._launch = launch
-        self._upstream = upstream
-        self._downstream = downstream
-        self._warn = warn
+    def __init__(self, launch: Launch, adapter: McpProxyAdapter) -> None:
+        self._mark = launch.mark
+        self._adapter = adapter
         self._stream = EventStream()
         self._scope = anyio.CancelScope()
         self._relays: set[Relay] = set()
@@ -60,10 +49,10 @@ class ProxySession:
         self._shared = SharedByConnections(
             gate=launch.gate,
             report=self._stream.send_and_wait,
-            naming=naming,
-            visibility=Visibility(launch.narrow, offered),
+            naming=adapter.naming,
+            visibility=Visibility(launch.narrow, adapter.offered),
             new_id=lambda: f"call-{next(numbers)}",
-            warn=warn,
+            warn=adapter.warn,
             keys=frozenset(launch.options.options.get(KEYS, ())),
         )
 
@@ -83,7 +72,7 @@ class ProxySession:
         error: ProviderError | None = None
         try:
             with self._scope:
-                await self._downstream.accept(self._serve)
+                await self._adapter.downstream.accept(self._serve)
         except Exception as failure:
             error = provider_error(failure, CONNECTION)
         finally:
@@ -101,7 +90,7 @@ class ProxySession:
     async def _serve(self, client: tuple[Incoming, Outgoing]) -> None:
         relay: Relay | None = None
         try:
-            async with self._upstream.connect(self._launch.mark) as server:
+            async with self._adapter.upstream.connect(self._mark) as server:
                 relay = Relay(self._shared, client, server)
                 self._relays.add(relay)
                 try:
@@ -112,9 +101,9 @@ class ProxySession:
             error = provider_error(failure, CONNECTION)
             if relay is not None:
                 await relay.answer_for_the_server(str(error))
-            if self._downstream.ends_with_client:
+            if self._adapter.downstream.ends_with_client:
                 raise error from failure
-            self._warn(str(error))
+            self._adapter.warn(str(error))
             await self._stream.send_and_wait(ErrorOccurred(code=error.code, message=str(error)))
 
     async def _interrupt(self) -> dict[str, Any]:
@@ -148,11 +137,11 @@ class McpProxyAdapter(NoLaunchOptions):
         offered: Collection[str] | None = None,
         warn: Callable[[str], None],
     ) -> None:
-        self._upstream = upstream
-        self._downstream = downstream
-        self._naming = Naming(server)
-        self._offered = offered
-        self._warn = warn
+        self.upstream = upstream
+        self.downstream = downstream
+        self.naming = Naming(server)
+        self.offered = offered
+        self.warn = warn
 
     @property
     def capabilities(self) -> Capabilities:
@@ -163,8 +152,8 @@ class McpProxyAdapter(NoLaunchOptions):
             usage="none",
             cancel_kills_children=True,
             narrow=True,
-            tools=None if self._offered is None else tuple(sorted(self._offered)),
-            mostly=self._naming.mostly(),
+            tools=None if self.offered is None else tuple(sorted(self.offered)),
+            mostly=self.naming.mostly(),
         )
 
     def compile(self, policy: Policy) -> LaunchOptions:
@@ -174,9 +163,7 @@ class McpProxyAdapter(NoLaunchOptions):
     @asynccontextmanager
     async def open(self, launch: Launch) -> AsyncIterator[Provider]:
         """Take clients; leaving ends their connections and the server's processes."""
-        session = ProxySession(
-            launch, self._upstream, self._downstream, naming=self._naming, offered=self._offered, warn=self._warn
-        )
+        session = ProxySession(launch, self)
         async with helpers() as tasks:
             tasks.start_soon(session.work)
             try:
