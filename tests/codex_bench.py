@@ -77,8 +77,9 @@ class ResponsesAPI:
 
     def text(self, text: str) -> Item:
         """A message of the model."""
-        content = [{"type": "output_text", "text": text}]
-        return {"type": "message", "role": "assistant", "id": f"msg_{uuid.uuid4().hex}", "content": content}
+        content = [{"type": "output_text", "text": text, "annotations": []}]
+        said = {"type": "message", "role": "assistant", "status": "completed", "content": content}
+        return {**said, "id": f"msg_{uuid.uuid4().hex}"}
 
     def call(self, call_id: str, name: str, *, namespace: str | None = None, **arguments: Any) -> Item:
         """A function call of the model."""
@@ -124,8 +125,11 @@ class ResponsesAPI:
         if reply.status != 200:
             request.give({"error": {"message": "scripted failure"}}, status=reply.status)
             return
+        if not request.body.get("stream"):
+            request.give(_response(reply, request.body))
+            return
         if not reply.mute:
-            request.stream(_sse(reply))
+            request.stream(_sse(reply, request.body))
         if reply.mute or reply.endless:
             request.hold()
 
@@ -139,9 +143,15 @@ class ResponsesAPI:
         return "".join(str(item["output"]) for item in outputs if item["call_id"] == call_id)
 
 
-def _sse(reply: Reply) -> Iterator[dict[str, Any]]:
-    response = {"id": f"resp_{uuid.uuid4().hex}"}
-    yield {"type": "response.created", "response": response}
+def _response(reply: Reply, request: dict[str, Any]) -> dict[str, Any]:
+    made = {"id": f"resp_{uuid.uuid4().hex}", "object": "response", "created_at": 1, "status": "completed"}
+    asked = {"model": request["model"], "tools": [], "tool_choice": "auto", "parallel_tool_calls": True}
+    return {**made, **asked, "output": reply.items, "usage": reply.usage}
+
+
+def _sse(reply: Reply, request: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    response = _response(reply, request)
+    yield {"type": "response.created", "response": {**response, "output": [], "usage": None}}
     for index, item in enumerate(reply.items):
         at = {"output_index": index}
         if item["type"] == "message":
@@ -150,7 +160,7 @@ def _sse(reply: Reply) -> Iterator[dict[str, Any]]:
             yield {"type": "response.output_text.delta", "item_id": item["id"], "delta": text, **at}
         yield {"type": "response.output_item.done", "item": item, **at}
     if not reply.endless and not reply.cut:
-        yield {"type": "response.completed", "response": {**response, "usage": reply.usage, "output": []}}
+        yield {"type": "response.completed", "response": response}
 
 
 class Watched:

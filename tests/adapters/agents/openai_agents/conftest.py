@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import loopback
 import pytest
+from codex_bench import Reply, ResponsesAPI
 
 if TYPE_CHECKING:
     from agents import Agent, OpenAIResponsesModel, Tool
@@ -30,40 +30,24 @@ class ScriptedAPI:
         self.script: list[list[dict[str, Any]] | int] = []
         self.scripts: dict[str, list[list[dict[str, Any]] | int]] = {}
         self.bodies: list[dict[str, Any]] = []
-        self.url = ""
+        self._served = ResponsesAPI()
+        self._served.next_reply = self._next_reply  # type: ignore[method-assign]
+        self.url = self._served.url
+        self.close = self._served.close
 
     def text(self, words: str) -> list[dict[str, Any]]:
-        content = [{"type": "output_text", "text": words, "annotations": []}]
-        return [{"type": "message", "id": "m", "role": "assistant", "status": "completed", "content": content}]
+        return [self._served.text(words)]
 
     def calls(self, *wanted: tuple[str, str, dict[str, Any]]) -> list[dict[str, Any]]:
         """A response that asks for calls: id, name and arguments of each."""
-        return [
-            {"type": "function_call", "id": f"fc_{n}", "call_id": n, "name": name, "arguments": json.dumps(arguments)}
-            for n, name, arguments in wanted
-        ]
+        return [self._served.call(n, name, **arguments) for n, name, arguments in wanted]
 
-    def answer(self, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+    def _next_reply(self, body: dict[str, Any]) -> Reply:
         self.bodies.append(body)
         script = self.scripts.get(body.get("instructions") or "", self.script)
         conversation = json.dumps(body["input"])
         given = next(response for response in script if isinstance(response, int) or not _in(response, conversation))
-        if isinstance(given, int):
-            return given, {"error": {"message": "scripted failure", "type": "server_error"}}
-        used = {"input_tokens": 100, "output_tokens": 10}
-        details = {"input_tokens_details": {"cached_tokens": 4}, "output_tokens_details": {"reasoning_tokens": 3}}
-        return 200, {
-            "id": f"resp_{len(self.bodies)}",
-            "object": "response",
-            "created_at": 1,
-            "model": body["model"],
-            "status": "completed",
-            "output": given,
-            "parallel_tool_calls": True,
-            "tool_choice": "auto",
-            "tools": [],
-            "usage": {**used, **details, "total_tokens": 110},
-        }
+        return Reply(status=given) if isinstance(given, int) else Reply(*given, used=(100, 10), cached=4, reasoning=3)
 
 
 def _in(response: list[dict[str, Any]], conversation: str) -> bool:
@@ -74,31 +58,8 @@ def _in(response: list[dict[str, Any]], conversation: str) -> bool:
 @pytest.fixture
 def api() -> Iterator[ScriptedAPI]:
     scripted = ScriptedAPI()
-
-    def serve(request: loopback.Exchange) -> None:
-        status, answer = scripted.answer(request.body)
-        if request.body.get("stream") and status == 200:
-            request.stream(_sse(answer))
-        else:
-            request.give(answer, status=status)
-
-    server = loopback.Server(serve)
-    scripted.url = f"{server.url}/v1"
     yield scripted
-    server.close()
-
-
-def _sse(answer: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    events: list[dict[str, Any]] = [{"type": "response.created", "response": {**answer, "output": []}}]
-    for n, item in enumerate(answer["output"]):
-        events.append({"type": "response.output_item.added", "output_index": n, "item": item})
-        if item["type"] == "message":
-            delta = {"item_id": item["id"], "output_index": n, "content_index": 0, "logprobs": []}
-            text = item["content"][0]["text"]
-            events.append({"type": "response.output_text.delta", "delta": text, **delta})
-        events.append({"type": "response.output_item.done", "output_index": n, "item": item})
-    events.append({"type": "response.completed", "response": answer})
-    yield from ({**event, "sequence_number": n} for n, event in enumerate(events))
+    scripted.close()
 
 
 @pytest.fixture
