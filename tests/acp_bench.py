@@ -67,7 +67,7 @@ _SCENE = re.compile("scene-([0-9a-f]+)-end")
 
 
 class ModelAPI:
-    """What real agents ask of their models: OpenAI's chat completions (streamed) and Gemini's generateContent.
+    """What real agents ask of their models: OpenAI's chat completions and Gemini's generateContent.
 
     The script is in the prompt, as `scene-HEX-end` with the hexadecimal of a JSON list of replies: {"text"} and/or
     {"calls": [[name, arguments], ...]}, "used": [in, out], "endless"; or {"status"}, an HTTP error. The conversation
@@ -107,33 +107,44 @@ class ModelAPI:
         reply = self._next_reply(request.body)
         if "status" in reply:
             request.give({"error": {"code": 400, "message": "scripted"}}, status=reply["status"])
-        elif "/models/" not in request.path:
-            request.stream([*self._chat(reply), *(() if reply.get("endless") else ("[DONE]",))])
-        elif ":stream" in request.path:
-            request.stream([_gemini(reply)])
         else:
-            request.give(_gemini(reply))
+            answer = [_gemini(reply)] if "/models/" in request.path else [*self._chat(reply, request.body)]
+            if ":stream" in request.path or request.body.get("stream"):
+                request.stream(answer)
+            else:
+                request.give(answer[0])
         if reply.get("endless"):
             request.hold()
 
-    def _chat(self, reply: dict[str, Any]) -> list[dict[str, Any]]:
-        """A reply as the chunks of a chat completion."""
-        deltas: list[dict[str, Any]] = []
-        if "text" in reply:
-            deltas.append({"role": "assistant", "content": reply["text"]})
+    def _chat(self, reply: dict[str, Any], request: dict[str, Any]) -> Iterator[dict[str, Any] | str]:
+        """A reply as the chunks of a chat completion, or as one where no stream was asked for."""
+        calls = []
         for index, (name, arguments) in enumerate(reply.get("calls", ())):
             function = {"name": name, "arguments": json.dumps(arguments)}
-            call = {"index": index, "id": f"call_{next(self._numbers):04}", "type": "function", "function": function}
-            deltas.append({"tool_calls": [call]})
-        base = {"id": "c", "object": "chat.completion.chunk", "created": 0, "model": "m1"}
-        chunks = [{**base, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas]
+            number = next(self._numbers)
+            calls.append({"index": index, "id": f"call_{number:04}", "type": "function", "function": function})
+        reason = "tool_calls" if calls else "stop"
+        given, answered = reply.get("used", (100, 20))
+        usage = {"prompt_tokens": given, "completion_tokens": answered, "total_tokens": given + answered}
+        base = {"id": "c", "created": 0, "model": request["model"]}
+        if not request.get("stream"):
+            message = {"role": "assistant", "content": reply.get("text"), "tool_calls": calls or None}
+            choice = {"index": 0, "message": message, "finish_reason": reason}
+            yield {**base, "object": "chat.completion", "choices": [choice], "usage": usage}
+            return
+        base["object"] = "chat.completion.chunk"
+        texts = [{"role": "assistant", "content": reply["text"]}] if "text" in reply else []
+        for delta in [*texts, *({"tool_calls": [call]} for call in calls)]:
+            yield {**base, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
         if not reply.get("endless"):
-            reason = "tool_calls" if reply.get("calls") else "stop"
-            chunks.append({**base, "choices": [{"index": 0, "delta": {}, "finish_reason": reason}]})
-            given, answered = reply.get("used", (100, 20))
-            usage = {"prompt_tokens": given, "completion_tokens": answered, "total_tokens": given + answered}
-            chunks.append({**base, "choices": [], "usage": usage})
-        return chunks
+            yield {**base, "choices": [{"index": 0, "delta": {}, "finish_reason": reason}]}
+            yield {**base, "choices": [], "usage": usage}
+            yield "[DONE]"
+
+
+def scene(*replies: dict[str, Any]) -> str:
+    """A prompt to which the model gives these replies."""
+    return f"please go: scene-{json.dumps(replies).encode().hex()}-end"
 
 
 def _gemini(reply: dict[str, Any]) -> dict[str, Any]:
@@ -171,7 +182,7 @@ class Bench:
 
     def prompt(self, *replies: dict[str, Any]) -> str:
         """A prompt to which the model gives these replies."""
-        return f"please go: scene-{json.dumps(replies).encode().hex()}-end"
+        return scene(*replies)
 
     def otherwise(self, *replies: dict[str, Any]) -> None:
         """What the model replies to prompts of somebody else's."""
