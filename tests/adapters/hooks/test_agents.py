@@ -205,7 +205,7 @@ class Npm(Agent):
 
     def prompt(self, turns: tuple[list[tuple[str, dict[str, Any]]], ...]) -> str:
         """A prompt with the calls of each turn."""
-        return acp_bench.scene(*({"calls": calls} for calls in turns))
+        return str(acp_bench.scene(*({"calls": calls} for calls in turns)))
 
 
 class Gemini(Npm):

@@ -31,7 +31,7 @@ class ScriptedAPI:
         self.scripts: dict[str, list[list[dict[str, Any]] | int]] = {}
         self.bodies: list[dict[str, Any]] = []
         self._served = ResponsesAPI()
-        self._served.next_reply = self._next_reply  # type: ignore[method-assign]
+        self._served.next_reply = self._next_reply
         self.url = self._served.url
         self.close = self._served.close
 
