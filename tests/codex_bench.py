@@ -78,8 +78,8 @@ class ResponsesAPI:
     def text(self, text: str) -> Item:
         """A message of the model."""
         content = [{"type": "output_text", "text": text, "annotations": []}]
-        said = {"type": "message", "role": "assistant", "status": "completed", "content": content}
-        return {**said, "id": f"msg_{uuid.uuid4().hex}"}
+        message = {"type": "message", "role": "assistant", "status": "completed", "content": content}
+        return {**message, "id": f"msg_{uuid.uuid4().hex}"}
 
     def call(self, call_id: str, name: str, *, namespace: str | None = None, **arguments: Any) -> Item:
         """A function call of the model."""
@@ -145,8 +145,8 @@ class ResponsesAPI:
 
 def _response(reply: Reply, request: dict[str, Any]) -> dict[str, Any]:
     made = {"id": f"resp_{uuid.uuid4().hex}", "object": "response", "created_at": 1, "status": "completed"}
-    asked = {"model": request["model"], "tools": [], "tool_choice": "auto", "parallel_tool_calls": True}
-    return {**made, **asked, "output": reply.items, "usage": reply.usage}
+    required = {"model": request["model"], "tools": [], "tool_choice": "auto", "parallel_tool_calls": True}
+    return {**made, **required, "output": reply.items, "usage": reply.usage}
 
 
 def _sse(reply: Reply, request: dict[str, Any]) -> Iterator[dict[str, Any]]:
