@@ -127,15 +127,15 @@ def overlaps(machine: Machine) -> bool:
 class Component:
     """A rule, a limit or a budget, as a search asks it; states are numbers, `start` is the first.
 
-    `beyond` are the states that are not gone on from, as a net holds too many tokens there. `turns`, `listens`: a
-    turn, or what users write, makes a difference to it. `runs`: where it stands depends on the run. `goes_on`: a run
-    may go on where it denies what has happened already. As it is, nothing makes a difference to it, and it finds
-    nothing.
+    `beyond` are the states that are not gone on from, as a net holds too many tokens there. `turns`: a turn makes a
+    difference to it. `runs`: where it stands depends on the run. `goes_on`: a run may go on where it denies what has
+    happened already. `has_obligation`: in a session without calls something is left undone. As it is, nothing makes a
+    difference to it, and it finds nothing.
     """
 
     beyond: frozenset[int] | set[int] = frozenset()
     start = 0
-    turns = runs = listens = goes_on = False
+    turns = runs = goes_on = has_obligation = False
 
     @property
     def spent(self) -> int:
@@ -150,10 +150,6 @@ class Component:
     def forget(self) -> None:
         """Ask the machine again for everything; states that are numbered keep their numbers."""
 
-    def mask(self, call: InputClass) -> int:
-        """The slots of the rule that its calls meet."""
-        return 0
-
     def watches_end(self, call: InputClass) -> bool:
         """Whether it makes a difference to it how such a call ends."""
         return bool(self.ends_as(call))
@@ -164,10 +160,6 @@ class Component:
 
     def watches_denial(self, call: InputClass) -> bool:
         """Whether a refused call of these makes a difference to it."""
-        return False
-
-    def attempts_due(self, call: InputClass) -> bool:
-        """Whether a refused call of these may be one that the session owes."""
         return False
 
     def may_be_shut(self, at: int) -> bool:
@@ -237,8 +229,9 @@ class RuleComponent(Component):
         self.beyond: set[int] = set()
         self._memo: defaultdict[str, dict[Any, Any]] = defaultdict(dict)
         self.turns = self.machine.watches_turns
-        self.listens = bool(self.machine.phrases) or self.machine.from_user
         self.goes_on = self.machine.kind in REFUSES_LATER and rule.action == "deny"
+        instance = without_key(self.machine)
+        self.has_obligation = instance.finding_at_end(instance.initial_state()) is not None
         self.start = self.number(RuleMoment(self.machine.initial_state(), facts))
 
     def number(self, moment: RuleMoment) -> int:
@@ -277,6 +270,7 @@ class RuleComponent(Component):
 
     @remembered
     def mask(self, call: InputClass) -> int:
+        """The slots of the rule that its calls meet."""
         if self.index in call.masks:
             return call.masks[self.index]
         made = self.in_flight(call, self.moments[0])
@@ -323,10 +317,6 @@ class RuleComponent(Component):
         denials = type(without_key(self.machine)).denied is not Machine.denied
         return bool(self.mask(call) & (self.machine.attempts | (self.machine.outcomes if denials else 0)))
 
-    def attempts_due(self, call: InputClass) -> bool:
-        machine = without_key(self.machine)
-        return self.watches_denial(call) and machine.finding_at_end(machine.initial_state()) is not None
-
     def requested(self, at: int, call: InputClass, variant: int = 0) -> int:
         watches = self.mask(call) & self.machine.attempts
         return self._after(self.machine.requested, at, call, variant)[1] if watches else at
@@ -372,7 +362,7 @@ class RuleComponent(Component):
 
     @remembered
     def wrote(self, at: int, text: str) -> int:
-        if not self.listens:
+        if not self.machine.phrases and not self.machine.from_user:
             return at
         moment = self.moments[at]
         words = deepcopy(moment.facts.user_text)

@@ -226,11 +226,6 @@ class Graph(RuleComponent):
         """Whether calls that meet no slot are refused from the start."""
         return not self.admits(self.start, 0)
 
-    @property
-    def has_obligation(self) -> bool:
-        """Whether a run in which nothing is called leaves something undone."""
-        return not self.may_end(self.start)
-
     @cached_property
     def evasion(self) -> tuple[int, ...]:
         """Calls whose last one is refused, unless a call of any other tool comes before it; empty if none is."""

@@ -35,7 +35,11 @@ class SplitComponent(Component):
         self._paths, self._judges_others = paths, asked_of
         self.followed = RuleComponent(index, rule, facts, lambda key: ANY_OTHER not in key and NEVER_SEEN not in key)
         self.others = RuleComponent(index, rule, facts, lambda key: ANY_OTHER in key and NEVER_SEEN not in key)
-        self.turns, self.listens, self.goes_on = self.followed.turns, self.followed.listens, self.followed.goes_on
+        self.turns, self.goes_on, self.has_obligation = (
+            self.followed.turns,
+            self.followed.goes_on,
+            self.followed.has_obligation,
+        )
         self._numbers: dict[tuple[int, frozenset[int]], int] = {}
         self._moves: dict[tuple[Hashable, int], int] = {}
         self._lifts = 0
@@ -146,9 +150,6 @@ class SplitComponent(Component):
 
     def watches_denial(self, call: InputClass) -> bool:
         return self.followed.watches_denial(call)
-
-    def attempts_due(self, call: InputClass) -> bool:
-        return self.followed.attempts_due(call)
 
     def turned(self, at: int) -> Reaction:
         return NOTHING, self._lifted("turned", at, lambda part, n, v: part.turned(n)[1], 1)

@@ -178,7 +178,8 @@ def _names(rule: PlayedRule) -> tuple[type, frozenset[str]]:
 def _refusals_matter(product: SessionProduct) -> bool:
     """Whether a call that the stack refuses may break the property, or be one that a rule of the stack asks for."""
     return any(
-        product.rule.watches_denial(call) or any(part.attempts_due(call) for part in product.stack)
+        product.rule.watches_denial(call)
+        or any(part.has_obligation and part.watches_denial(call) for part in product.stack)
         for call in product.calls
     )
 
