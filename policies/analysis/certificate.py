@@ -1,4 +1,5 @@
-"""The certificate of a proof, and its check: a set of states that nothing leads out of, none of which is wrong.
+"""The certificates of proofs, and their check. Of a search it is a set of states that nothing leads out of, none of
+which is wrong.
 
 The check repeats no search and uses none of its code. It asks the rules' own machines again for every state and
 every call, and remembers nothing of what the search was answered.
@@ -8,30 +9,124 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from msgspec.structs import replace
 
+from ..monitor.program import Program
 from ..policy import Policy
 from ..rules.python_check import Check
 from ..stack.merge import BudgetEntry, LimitEntry, price_tables
 from .components import ASK, AT_ONCE, DENY, LEVELS, NOTHING, RUNS_ON, WARN, Component, InputClass, Reaction, Standard
-from .session_search import BOUNDED_BY, Certificate, Side, State, ending_alike
-from .session_search import AmountCertificate as Amount
-from .session_search import BudgetCertificate as Budget
-from .session_search import NothingCertificate as Nothing
-from .session_search import ProofCertificate as Proof
-from .session_search import SameRuleCertificate as SameRule
+from .session_search import SessionProduct, State, ending_alike
 
 if TYPE_CHECKING:
     from .played_rule import PlayedRule
 
 
+class Side(NamedTuple):
+    """A policy as the search sees it: its rules by id, its limits, and its program without checks in Python."""
+
+    program: Program
+    rules: dict[str, PlayedRule]
+    limits: tuple[LimitEntry, ...]
+
+
+class ProofCertificate(NamedTuple):
+    """The rules, the calls and the states of one proof: that a stack's rules imply one rule of a property."""
+
+    product: SessionProduct
+    states: frozenset[State]
+
+
+class SameRuleCertificate(NamedTuple):
+    """A rule of the stack that is, word by word, one of the property, and their actions."""
+
+    mine: PlayedRule
+    rule: PlayedRule
+    standard: Standard
+
+    def holds(self) -> bool:
+        mine, rule, standard = self
+        as_strict = not standard.widened and _as_strict(mine.rule.action, rule.rule.action, standard)
+        names = mine.clause.scope.same_names(rule.clause.scope) and mine.virtual_tools == rule.virtual_tools
+        only_warns = standard.strict and isinstance(rule.clause.record, Check)  # it may answer a `Refuse` that warns
+        return as_strict and names and not only_warns and mine.sentence == rule.sentence
+
+
+class AmountCertificate(NamedTuple):
+    """Limits of the stack that together end a run before it exceeds one of the property, or the very same limit; by
+    the prices of both policies.
+    """
+
+    mine: tuple[LimitEntry, ...]
+    limit: LimitEntry
+    standard: Standard
+    stack: Policy
+    property: Policy
+
+    def holds(self) -> bool:
+        mine, limit, standard, stack, property = self
+        money, bounding = limit.kind.is_money, [(limit.name,), *BOUNDED_BY.get(limit.name, [])]
+        if tuple(entry.name for entry in mine) not in bounding or (money and not _costs_no_less(stack, property)):
+            return False
+        if all(entry.action == "cancel" for entry in mine):  # a run that ends uses no more
+            wide = all(entry.limit.scope == "session" or limit.limit.scope == "run" for entry in mine)
+            return wide and sum(entry.limit.max for entry in mine) <= limit.limit.max
+        alike = [(e.name, e.limit.max, e.limit.scope) for e in (*mine, limit)]
+        agreed = mine[0].action == limit.action == "request_approval" and not standard.widened
+        same = len(mine) == len(set(alike)) == 1 and (not money or _costs_no_less(property, stack))
+        return same and (mine[0].action == "deny" or agreed)
+
+
+class BudgetCertificate(NamedTuple):
+    """A budget of the stack that is one of the property, with no more in it, by the prices of both policies."""
+
+    mine: BudgetEntry
+    budget: BudgetEntry
+    standard: Standard
+    stack: Policy
+    property: Policy
+
+    def holds(self) -> bool:
+        mine, budget, standard, stack, property = self
+        if mine.budget.kind.is_money and not _costs_no_less(stack, property):
+            return False
+        name = mine.budget.limit
+        alike = replace(mine.budget, action=budget.budget.action, **{name: getattr(budget.budget, name)})
+        same = mine.id == budget.id and alike == budget.budget and mine.budget.max <= budget.budget.max
+        return same and _as_strict(mine.action, budget.action, standard)
+
+
+class NothingCertificate(NamedTuple):
+    """A property that nothing can break, by the standard of the question."""
+
+    property: Side
+    standard: Standard
+
+    def holds(self) -> bool:
+        property, standard = self
+        figures: tuple[Any, ...] = (*property.limits, *property.program.budgets.entries)
+        return not property.rules and all(not standard.strict and LEVELS[e.action] <= WARN for e in figures)
+
+
+Certificate: TypeAlias = (
+    ProofCertificate | SameRuleCertificate | AmountCertificate | BudgetCertificate | NothingCertificate
+)
+BOUNDED_BY: dict[str, list[tuple[str, ...]]] = {
+    "max_total_tokens": [("max_input_tokens", "max_output_tokens")],
+    "max_input_tokens": [("max_total_tokens",)],
+    "max_output_tokens": [("max_total_tokens",)],
+    "max_idle_ms": [("max_duration_ms",)],
+}
+"""For an amount other limits that together bound it, in each way."""
+
+
 def check(certificate: Certificate) -> list[str]:
     """The errors in a certificate, one sentence each; empty if it proves what it claims."""
-    if isinstance(certificate, Proof):
+    if isinstance(certificate, ProofCertificate):
         return list(_Checker(certificate).problems())
-    return [] if _CLAIMS[type(certificate)](*certificate) else [f"not so: {type(certificate).__doc__}"]
+    return [] if certificate.holds() else [f"not so: {type(certificate).__doc__}"]
 
 
 def _as_strict(mine: str, other: str, standard: Standard) -> bool:
@@ -41,56 +136,17 @@ def _as_strict(mine: str, other: str, standard: Standard) -> bool:
     return stack == DENY or agreed
 
 
-def _is_same(mine: PlayedRule, rule: PlayedRule, standard: Standard) -> bool:
-    as_strict = not standard.widened and _as_strict(mine.rule.action, rule.rule.action, standard)
-    names = mine.clause.scope.same_names(rule.clause.scope) and mine.virtual_tools == rule.virtual_tools
-    only_warns = standard.strict and isinstance(rule.clause.record, Check)  # it may answer a `Refuse` that warns
-    return as_strict and names and not only_warns and mine.sentence == rule.sentence
-
-
 def _costs_no_less(stack: Policy, property: Policy) -> bool:
     """Whether each use costs at least as much by the stack's prices, and what has no price is no less refused."""
     refused = stack.unpriced == "reject" or property.unpriced != "reject"
     return refused and price_tables(stack).at_least(price_tables(property))
 
 
-def _holds_no_more(
-    mine: BudgetEntry, budget: BudgetEntry, standard: Standard, stack: Policy, property: Policy
-) -> bool:
-    if mine.budget.kind.is_money and not _costs_no_less(stack, property):
-        return False
-    name = mine.budget.limit
-    alike = replace(mine.budget, action=budget.budget.action, **{name: getattr(budget.budget, name)})
-    same = mine.id == budget.id and alike == budget.budget and mine.budget.max <= budget.budget.max
-    return same and _as_strict(mine.action, budget.action, standard)
-
-
-def _asks_nothing(property: Side, standard: Standard) -> bool:
-    figures: tuple[Any, ...] = (*property.limits, *property.program.budgets.entries)
-    return not property.rules and all(not standard.strict and LEVELS[e.action] <= WARN for e in figures)
-
-
-def _bounds(
-    mine: tuple[LimitEntry, ...], limit: LimitEntry, standard: Standard, stack: Policy, property: Policy
-) -> bool:
-    money, bounding = limit.kind.is_money, [(limit.name,), *BOUNDED_BY.get(limit.name, [])]
-    if tuple(entry.name for entry in mine) not in bounding or (money and not _costs_no_less(stack, property)):
-        return False
-    if all(entry.action == "cancel" for entry in mine):  # a run that ends uses no more
-        wide = all(entry.limit.scope == "session" or limit.limit.scope == "run" for entry in mine)
-        return wide and sum(entry.limit.max for entry in mine) <= limit.limit.max
-    alike = [(e.name, e.limit.max, e.limit.scope) for e in mine] == [(limit.name, limit.limit.max, limit.limit.scope)]
-    agreed = mine[0].action == limit.action == "request_approval" and not standard.widened
-    alike &= not money or _costs_no_less(property, stack)
-    return alike and (mine[0].action == "deny" or agreed)
-
-
 NONE = -1
-_CLAIMS: dict[type, Any] = {SameRule: _is_same, Amount: _bounds, Budget: _holds_no_more, Nothing: _asks_nothing}
 
 
 class _Checker:
-    def __init__(self, certificate: Proof) -> None:
+    def __init__(self, certificate: ProofCertificate) -> None:
         product = certificate.product
         self.states, self.calls, self.texts = certificate.states, product.calls, product.texts
         self.stack = [_forgetful(part) for part in product.stack]

@@ -25,13 +25,12 @@ from ..values.globs import is_plain
 from ..values.json_values import text_of
 from ..values.paths import path_steps
 from ..values.work_budget import Work
-from .certificate import check
+from .certificate import NothingCertificate, Side
 from .components import LEVELS, WARN, Standard
 from .findings import Proved, Refuted, Unknown
 from .played_rule import PlayedRule
 from .refinement import Implication, Obligation, Setting, implied
 from .replaying import Replayed
-from .session_search import NothingCertificate, Side
 from .values import are_covered, atoms_of, candidates, depend_on_directories, documents, is_member, literals
 
 PLACES: tuple[dict[str, str], ...] = ({}, {"workspace": "/workspace", "home": "/home/user"})
@@ -218,7 +217,7 @@ class Direction:
             mine, other = map(side, programs, clauses, itertools.repeat(context))
             stated = inquiry.context or RunContext()
             setting = Setting(mine, other.program, context, stated, given, inquiry.work, standard)
-            if not check(nothing := NothingCertificate(other, standard)):
+            if (nothing := NothingCertificate(other, standard)).holds():
                 self._found.append(Implication("proved", "", certificate=nothing))
             self._open += [(setting, id, each) for id, each in _parts_of(setting, other)]
         if gap:

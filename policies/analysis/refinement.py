@@ -20,24 +20,20 @@ from ..stack.merge import BudgetEntry, LimitEntry
 from ..values.globs import matcher
 from ..values.work_budget import OutOfWork, Work
 from .alphabet import Alphabet
-from .certificate import check
-from .components import IN_FLIGHT, BudgetComponent, Component, LimitComponent, RuleComponent, Standard, overlaps
-from .explorer import Explored, SearchEndedError
-from .played_rule import PlayedRule
-from .replaying import Replayed, ShortSessions, replay, replay_amount
-from .session_search import (
+from .certificate import (
     BOUNDED_BY,
     AmountCertificate,
     BudgetCertificate,
     Certificate,
     ProofCertificate,
     SameRuleCertificate,
-    SessionProduct,
-    SessionStep,
     Side,
-    ending_alike,
-    explore,
 )
+from .components import IN_FLIGHT, BudgetComponent, Component, LimitComponent, RuleComponent, Standard, overlaps
+from .explorer import Explored, SearchEndedError
+from .played_rule import PlayedRule
+from .replaying import Replayed, ShortSessions, replay, replay_amount
+from .session_search import SessionProduct, SessionStep, ending_alike, explore
 
 FOLLOWED = 2
 """How many values of a key are followed one by one at most, beside all others together."""
@@ -87,7 +83,7 @@ def implied(setting: Setting, rule: Obligation, deepest: int | None = None) -> I
         stack, property = setting.stack.program, setting.property
         for entry in stack.budgets.entries:
             made = BudgetCertificate(entry, rule, setting.standard, stack.policy, property.policy)
-            if not check(made):
+            if made.holds():
                 return Implication("proved", "", certificate=made)
         return _Refinement(setting, rule, 1, deepest).run()
     if isinstance(rule, LimitEntry):
@@ -116,7 +112,7 @@ def _tried_shortly(setting: Setting, rule: PlayedRule, found: Implication, deepe
 def _same(setting: Setting, rule: PlayedRule) -> SameRuleCertificate | None:
     """The rule of the stack that is this one, at least as strict; None if there is none."""
     made = (SameRuleCertificate(each, rule, setting.standard) for each in setting.stack.rules.values())
-    return next((each for each in made if not check(each)), None)
+    return next((each for each in made if each.holds()), None)
 
 
 def _implied_amount(setting: Setting, limit: LimitEntry) -> Implication:
@@ -127,7 +123,7 @@ def _implied_amount(setting: Setting, limit: LimitEntry) -> Implication:
     for entries in ways:
         given = tuple(entry for entry in entries if entry is not None)
         made = AmountCertificate(given, limit, setting.standard, stack.program.policy, setting.property.policy)
-        if not check(made):
+        if made.holds():
             return Implication("proved", "", certificate=made)
     got = replay_amount(limit, setting.stack.program, setting.property, setting.context, setting.standard)
     if got.broken:

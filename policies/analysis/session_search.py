@@ -9,15 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from ..monitor.program import Program
-from ..policy import Policy
-from ..stack.merge import BudgetEntry, LimitEntry
 from ..values.work_budget import Work
 from .components import ASK, AT_ONCE, DENY, NOTHING, RUNS_ON, Component, InputClass, Reaction, Standard
 from .explorer import Explored, Price, shortest
 
 if TYPE_CHECKING:
-    from .played_rule import PlayedRule
+    pass
 
 
 class SessionStep(NamedTuple):
@@ -200,67 +197,3 @@ def ending_alike(parts: Sequence[Component], calls: Sequence[InputClass]) -> lis
     """For each call the number of the first whose end makes no other difference."""
     first: dict[object, int] = {}
     return [first.setdefault((tuple(part.ends_as(c) for part in parts), str(c.outputs)), c.number) for c in calls]
-
-
-class Side(NamedTuple):
-    """A policy as the search sees it: its rules by id, its limits, and its program without checks in Python."""
-
-    program: Program
-    rules: dict[str, PlayedRule]
-    limits: tuple[LimitEntry, ...]
-
-
-class ProofCertificate(NamedTuple):
-    """The rules, the calls and the states of one proof: that a stack's rules imply one rule of a property."""
-
-    product: SessionProduct
-    states: frozenset[State]
-
-
-class SameRuleCertificate(NamedTuple):
-    """A rule of the stack that is, word by word, one of the property, and their actions."""
-
-    mine: PlayedRule
-    rule: PlayedRule
-    standard: Standard
-
-
-class AmountCertificate(NamedTuple):
-    """Limits of the stack that together end a run before it exceeds one of the property, or the very same limit; by
-    the prices of both policies.
-    """
-
-    mine: tuple[LimitEntry, ...]
-    limit: LimitEntry
-    standard: Standard
-    stack: Policy
-    property: Policy
-
-
-class BudgetCertificate(NamedTuple):
-    """A budget of the stack that is one of the property, with no more in it, by the prices of both policies."""
-
-    mine: BudgetEntry
-    budget: BudgetEntry
-    standard: Standard
-    stack: Policy
-    property: Policy
-
-
-class NothingCertificate(NamedTuple):
-    """A property that nothing can break, by the standard of the question."""
-
-    property: Side
-    standard: Standard
-
-
-Certificate: TypeAlias = (
-    ProofCertificate | SameRuleCertificate | AmountCertificate | BudgetCertificate | NothingCertificate
-)
-BOUNDED_BY: dict[str, list[tuple[str, ...]]] = {
-    "max_total_tokens": [("max_input_tokens", "max_output_tokens")],
-    "max_input_tokens": [("max_total_tokens",)],
-    "max_output_tokens": [("max_total_tokens",)],
-    "max_idle_ms": [("max_duration_ms",)],
-}
-"""For an amount other limits that together bound it, in each way."""

@@ -7,12 +7,12 @@ import pytest
 
 from proctor.adapters.kit.client_tools import CODEX_TOOLS
 from proctor.policies import Policy, Proved, Refuted, RunContext, Unknown, verify
-from proctor.policies.analysis.certificate import check
-from proctor.policies.analysis.session_search import (
+from proctor.policies.analysis.certificate import (
     AmountCertificate,
     BudgetCertificate,
     NothingCertificate,
     SameRuleCertificate,
+    check,
 )
 from proctor.policies.analysis.texts import texts_apart
 from proctor.policies.events.run_context import Tool
