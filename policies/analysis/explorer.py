@@ -50,21 +50,21 @@ class SearchEndedError(OutOfWork):
 def shortest(
     start: State, steps: Callable[[State], Iterable[tuple[Step, Price, State | None]]], deepest: int | None = None
 ) -> Explored[State, Step]:
-    """The cheapest path to a goal, which is a step that leads to None; among equals the first found.
+    """The cheapest path to a goal, which is a step that leads to None; among equals the first found. No
+    state is gone on from that costs as much.
 
     `steps` gives the steps from a state, each with its price. Ways whose first figure is above `deepest` are of no
     interest. Raises SearchEndedError where `steps` raises OutOfWork.
     """
     cost: dict[State, Price] = {start: (0, 0)}
     parents: dict[State, tuple[State, Step]] = {}
-    queue: list[tuple[Price, int, State, Step | None]] = [((0, 0), 0, start, None)]
+    queue: list[tuple[Price, int, State]] = [((0, 0), 0, start)]
     done: set[State] = set()
+    goal: tuple[Price, State, Step] | None = None
     pushed = depth = 0
     try:
-        while queue:
-            (first, second), _, state, goal = heapq.heappop(queue)
-            if goal is not None:
-                return Explored([*_path(parents, state), goal], frozenset(done), first)
+        while queue and (goal is None or queue[0][0] < goal[0]):
+            (first, second), _, state = heapq.heappop(queue)
             if state in done:
                 continue
             done.add(state)
@@ -73,16 +73,19 @@ def shortest(
                 price = (first + more, second + least)
                 if deepest is not None and price[0] > deepest:
                     continue
-                pushed += 1
                 if after is None:
-                    heapq.heappush(queue, (price, pushed, state, step))
+                    goal = (price, state, step) if goal is None or price < goal[0] else goal
                 elif after not in cost or price < cost[after]:
                     cost[after] = price
                     parents[after] = (state, step)
-                    heapq.heappush(queue, (price, pushed, after, None))
+                    pushed += 1
+                    heapq.heappush(queue, (price, pushed, after))
     except OutOfWork:
         raise SearchEndedError(Explored(None, frozenset(done), depth)) from None
-    return Explored(None, frozenset(done), depth)
+    if goal is None:
+        return Explored(None, frozenset(done), depth)
+    (depth, _), state, step = goal
+    return Explored([*_path(parents, state), step], frozenset(done), depth)
 
 
 def _path(parents: dict[State, tuple[State, Step]], state: State) -> list[Step]:

@@ -28,8 +28,8 @@ class Step(NamedTuple):
 class Saturation:
     """The kinds in `found` can be let through, in the order in which they were found.
 
-    `always_denied` are the kinds that a clause denies, with the first that does; `cores` those that are excluded,
-    with the clauses that together leave no order in which they could come.
+    `always_denied` are the kinds that a clause denies, `cores` those that are excluded, with the clauses that leave
+    no order in which they could come.
     """
 
     def __init__(self, graphs: Iterable[ClauseGraph], kinds: CallClasses) -> None:
@@ -41,7 +41,7 @@ class Saturation:
         for graph in self.graphs:
             for name in graph.names:
                 self._naming.setdefault(name, []).append(graph)
-        self.always_denied = self._always_denied()
+        self.always_denied = frozenset(kind for graph in self.graphs for kind in graph.always_denied(kinds))
         self.found: dict[CallClass, int] = {}
         self._needed: dict[CallClass, tuple[CallClass, ...]] = {}
         self._reached: dict[ClauseGraph, dict[int, tuple[CallClass, ...]]] = {}
@@ -59,42 +59,29 @@ class Saturation:
 
     def path_to(self, kind: CallClass) -> list[CallClass]:
         """The calls on one way to a kind, in order, the kind last."""
-        path: dict[CallClass, None] = {}
-        stack = [(kind, False)]
-        while stack:
-            at, ready = stack.pop()
+        path = {kind}
+        for at in (todo := [kind]):
             self.kinds.work.spend()
-            if ready:
-                path[at] = None
-            elif at not in path:
-                stack.append((at, True))
-                stack += [(other, False) for other in reversed(self._needed[at])]
-        return list(path)
+            todo += [other for other in self._needed[at] if other not in path]
+            path.update(self._needed[at])
+        return sorted(path, key=self.found.__getitem__)
 
     def why_never(self, kind: CallClass) -> list[Step]:
         """A shortest chain from a kind to one that no call can satisfy; if every chain is a circle, one of them."""
-        chains: list[tuple[CallClass, list[Step]]] = [(kind, [])]
-        seen = {kind}
-        for at, chain in chains:
+
+        def steps(at: CallClass) -> Iterator[tuple[Step, Price, CallClass | None]]:
             for step in self._wants(at):
-                if step.wanted is None:
-                    return [*chain, step]
-                if step.wanted not in seen:
-                    seen.add(step.wanted)
-                    chains.append((step.wanted, [*chain, step]))
+                yield step, (0 if step.wanted is None else 1, 0), step.wanted
+
+        chain = shortest(kind, steps).steps
+        if chain is not None:
+            return chain
         round_trip: dict[CallClass, Step] = {}
         while kind not in round_trip:
             step = round_trip[kind] = self._wants(kind)[0]
             assert step.wanted is not None
             kind = step.wanted
         return list(round_trip.values())
-
-    def _always_denied(self) -> dict[CallClass, Clause]:
-        found: dict[CallClass, Clause] = {}
-        for graph in self.graphs:
-            for kind in graph.always_denied(self.kinds):
-                found.setdefault(kind, graph.clause)
-        return found
 
     def _kinds_of(self, graph: ClauseGraph) -> Iterable[CallClass]:
         return (kind for name in graph.names for kind in self.kinds.named(name))
@@ -335,7 +322,7 @@ class Product:
             for looks, symbol, wanted in symbols:
                 after = _next(graphs, at, looks, symbol)
                 if after is not None:
-                    yield symbol, (1, 0), None if wanted else after
+                    yield symbol, (0 if wanted else 1, 0), None if wanted else after
 
         return shortest(tuple(graph.shared.start for graph in graphs), steps).steps
 
