@@ -235,12 +235,7 @@ class HookedSession:
         else:
             waiting = msgspec.structs.replace(approval, timeout_s=_NEVER_S, on_timeout="deny")
             answerable = self.client.asks and approval.approvers is None and not approval.four_eyes
-        return {
-            "approval": waiting,
-            "answerable": answerable,
-            "budgets": self.monitor.budgets,
-            "redactor": self._redactor,
-        }
+        return {"approval": waiting, "answerable": answerable, "redactor": self._redactor}
 
     def _identity(self, turns_before: int = 0, events_before: int = 0) -> RunIdentity:
         return RunIdentity(

@@ -113,14 +113,10 @@ async def launched(request: LaunchRequest, services: Services) -> tuple[RunActor
     machine = RunMachine(
         _identity(info, adapter, can_do, past, context),
         monitor,
-        approval=plan.compiled.approval,
         earlier_grants=past.grants,
         model=can_do.model,
         notes=_notes(plan, can_do),
         answerable=services.answerable,
-        warns=plan.warns,
-        clocked=plan.compiled.limits.has_clocks,
-        budgets=monitor.budgets,
         redactor=services.redactor,
         bounds=services.bounds,
     )

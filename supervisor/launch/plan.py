@@ -23,15 +23,14 @@ from ..run.provider_session import capabilities_of, launch_options
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """A policy ready to judge runs of one adapter; shared between runs.
 
-    `findings` is what preflight reports without rejecting, `warns` whether a limit has a `warn_at`, `written` the
-    policies as a run's record has them, `held` what must live as long as the plan.
+    `findings` is what preflight reports without rejecting, `written` the policies as a run's record has them, `held`
+    what must live as long as the plan.
     """
 
     policy: Policy
     compiled: Any
     options: LaunchOptions
     findings: tuple[Any, ...] = ()
-    warns: bool = True
     written: list[dict[str, Any]] = []
     held: tuple[Any, ...] = ()
 
@@ -77,7 +76,6 @@ async def make_plan(
         compiled=compiled,
         options=launch_options(adapter, merged),
         findings=(*findings, *(() if answerable else _unanswerable(merged))),
-        warns=any(entry.limit.warn_at is not None for entry in effective_limits(merged)),
         written=written(members_of(merged)),
         held=(adapter, hooks, *policies),
     )

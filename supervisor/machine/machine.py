@@ -17,7 +17,6 @@ from typing import Any
 import msgspec
 
 from proctor.policies import events as ev
-from proctor.policies.limits import BudgetAccount
 from proctor.policies.monitor.call_table import CallTable
 from proctor.policies.monitor.monitor import Monitor
 from proctor.policies.policy import Approval
@@ -38,9 +37,9 @@ from .run_state import AnswerDue, ApprovalDue, CancelDue, Deferred, EndDue, Reco
 class RunMachine:
     """One run from its start to its one terminal event.
 
-    `approval` says how long a held call waits and what then; if nobody is `answerable`, it is refused at once.
-    `earlier_grants` are those an earlier run of the session left (see `resume.past_of`). A limit with a `warn_at`
-    `warns`, one about time is `clocked`. `notes` are more metadata for the report.
+    `approval` says how long a held call waits and what then, in place of the policy's own; if nobody is `answerable`,
+    it is refused at once. `earlier_grants` are those an earlier run of the session left (see `resume.past_of`).
+    `notes` are more metadata for the report.
     """
 
     __slots__ = (
@@ -66,24 +65,23 @@ class RunMachine:
         model: str | None = None,
         notes: Mapping[str, Any] | None = None,
         answerable: bool = True,
-        warns: bool = True,
-        clocked: bool = True,
-        budgets: Sequence[BudgetAccount] = (),
         redactor: Redactor = UNREDACTED,
         bounds: RecordBounds = BOUNDS,
     ) -> None:
         self._state = RunState(identity, monitor, redactor, RecordCounts(bounds))
         self.outbox = self._state.outbox
         self.signal: BaseException | None = None  # raised by a handler of the program's signals while it judged
-        self._budgets = shared = Budgets(self._state, list(map(BudgetLine, budgets))) if budgets else None
+        lines = list(map(BudgetLine, monitor.budgets))
+        self._budgets = Budgets(self._state, lines) if lines else None
+        program = monitor.state.program
         self._gate = GateKeeper(
-            self._state, approval or Approval(), earlier_grants, answerable=answerable, budgets=shared
+            self._state, approval or program.approval, earlier_grants, answerable=answerable, budgets=self._budgets
         )
         self._reports = ProviderEvents(self._state, model=model)
-        self._warns = warns
-        self._clocked = clocked
+        self._warns = bool(program.limits.warns)
+        self._clocked = program.limits.has_clocks
         self._deadline: int | None = None
-        self._run_ending = RunEnding(self._state, self._gate, self._reports, shared, notes or {})
+        self._run_ending = RunEnding(self._state, self._gate, self._reports, self._budgets, notes or {})
 
     @classmethod
     def resume(

@@ -32,7 +32,7 @@ class Run:
         who = RunIdentity(run_id=run_id, session_id="s", provider="x", gates_all=True)
         self.compiled = compile_policy(merge_policies([policy]))
         self.monitor = self.compiled.monitor(RunContext())
-        self.machine = RunMachine.resume(who, self.monitor, record, budgets=self.monitor.budgets)
+        self.machine = RunMachine.resume(who, self.monitor, record)
         self.record = [*record]
         self.stored = 0
         self.commands: list[Effect] = []
@@ -43,7 +43,7 @@ class Run:
 
     def tell(self, input: interface.Input) -> None:
         judge = self.compiled.restore(self.monitor.snapshot())
-        restored = RunMachine.restore(self.machine.snapshot(), judge, budgets=judge.budgets)
+        restored = RunMachine.restore(self.machine.snapshot(), judge)
         self.commands += (commands := self.machine.handle(input))
         assert self.judge_is_broken or [*map(repr, restored.handle(input))] == [*map(repr, commands)]
         while self.machine.unwritten:

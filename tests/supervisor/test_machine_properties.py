@@ -71,11 +71,8 @@ class Interleavings(RuleBasedStateMachine):
             return observe(event)
 
         self.judge.observe = watched
-        self.machine = RunMachine(
-            RunIdentity(run_id="r", session_id="s", provider="x", gates_all=gates_all),
-            self.judge,
-            approval=self.compiled.approval,
-        )
+        identity = RunIdentity(run_id="r", session_id="s", provider="x", gates_all=gates_all)
+        self.machine = RunMachine(identity, self.judge)
         self.now = 1_000
         self.key = 0
         self.keys: dict[int, ToolCall] = {}
@@ -96,9 +93,7 @@ class Interleavings(RuleBasedStateMachine):
 
     def feed(self, input: interface.Input) -> None:
         before = self.machine.cancelling
-        restored = RunMachine.restore(
-            self.machine.snapshot(), self.compiled.restore(self.judge.snapshot()), approval=self.compiled.approval
-        )
+        restored = RunMachine.restore(self.machine.snapshot(), self.compiled.restore(self.judge.snapshot()))
         commands = self.machine.handle(input)
         recorded = self.machine.drain_record()
         assert plain(restored.handle(input)) == plain(commands)

@@ -31,7 +31,7 @@ class TranscribedRun:
         self.compiled = compile_policy(merge_policies([policy]))
         self.judge = self.compiled.monitor(RunContext())
         self.identity = identity = RunIdentity(**STAMPS, **scenario.identity)
-        self.settings: dict[str, Any] = {"approval": policy.approval, "notes": {"noted": True}}
+        self.settings: dict[str, Any] = {"notes": {"noted": True}}
         self.machine = RunMachine(identity, self.judge, earlier_grants=scenario.earlier_grants, **self.settings)
         self.events: list[Event] = []
         self.stores = True

@@ -255,7 +255,7 @@ def test_a_held_call_whose_record_has_a_placeholder_is_judged_exactly_or_refused
 
     def machine() -> RunMachine:
         monitor = COMPILED.monitor(RunContext())
-        return RunMachine.resume(identity(), monitor, record, approval=COMPILED.approval, redactor=redactor)
+        return RunMachine.resume(identity(), monitor, record, redactor=redactor)
 
     shell = Shell(machine(), record)
     shell.happens(interface.Begin(now_ms=1, prompt="go"))
@@ -345,7 +345,7 @@ def test_a_yes_for_the_run_holds_under_the_next_shell() -> None:
     wide = compile_policy(merge_policies([msgspec.structs.replace(POLICY, approval=Approval(scope="run"))]))
 
     def shell() -> Shell:
-        machine = RunMachine.resume(identity(), wide.monitor(RunContext()), record, approval=wide.approval)
+        machine = RunMachine.resume(identity(), wide.monitor(RunContext()), record)
         return Shell(machine, record)
 
     shell().happens(interface.Begin(now_ms=1, prompt="go"))
