@@ -29,6 +29,7 @@ const places = new Map()
 const counted = new Map()
 const unsent = new Map()
 const commands = new Map()
+const running = new Set()
 
 export const Proctor = async ({ client, directory }) => {
   const telling = new Set()
@@ -68,11 +69,20 @@ export const Proctor = async ({ client, directory }) => {
   }
 
   async function judged(id, event) {
+    await Promise.all(telling)
     const answer = await hook(id, event).catch(() => ({ deny: REFUSED }))
     if (answer.deny) throw new Error(answer.deny)
   }
 
+  // `tool.execute.after` comes only where a tool has returned.
+  async function failed({ type, tool, callID: call, sessionID, state }) {
+    if (type !== "tool" || state.status !== "error" || !running.delete(call)) return
+    const result = { output: state.error, exit: null }
+    await hook(sessionID, { event: "tool.execute.after", tool, call, args: state.input, result }).catch(() => {})
+  }
+
   async function told({ type, properties }) {
+    if (type === "message.part.updated") await failed(properties.part)
     if (type === "message.updated") await count(properties.info).catch(() => {})
     if (type !== "session.idle" && type !== "session.deleted") return
     const id = properties.sessionID ?? properties.info?.id
@@ -92,8 +102,10 @@ export const Proctor = async ({ client, directory }) => {
     },
     "tool.execute.before": async ({ tool, sessionID, callID: call }, output) => {
       await judged(sessionID, { event: "tool.execute.before", tool, call, args: output.args })
+      running.add(call)
     },
     "tool.execute.after": async ({ tool, sessionID, callID: call, args }, output) => {
+      running.delete(call)
       const { title, output: text, metadata, content, structuredContent } = output
       const result = content ? { content, structuredContent } : { title, output: text, exit: metadata?.exit }
       await hook(sessionID, { event: "tool.execute.after", tool, call, args, result }).catch(() => {})

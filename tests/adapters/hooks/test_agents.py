@@ -419,6 +419,20 @@ def test_what_the_tool_of_a_server_returned_is_the_same_to_a_rule_from_each_agen
 
 
 @pytest.mark.parametrize("agent", NPM, indirect=True)
+def test_failures_in_a_row_are_heard_of_before_the_next_call(agent: Any) -> None:
+    """Of any tool: here of a server's, which says that it does not work."""
+    agent.policy.write_text("{name: p, on_violation: deny, rules: [{type: circuit_breaker, consecutive: 2}]}")
+    agent.install()
+    tool = agent.serve("pay", Path(__file__).parents[1] / "mcp_proxy" / "quick_server.py").replace("write", "fail")
+    agent.run([(tool, {})], [(tool, {})], [agent.write(agent.cwd / "never")])
+
+    assert recorded(agent.store, "tool_call_failed", "tool_call_denied") == [
+        *("tool_call_failed", "tool_call_failed", "tool_call_denied")
+    ]
+    assert not (agent.cwd / "never").exists()
+
+
+@pytest.mark.parametrize("agent", NPM, indirect=True)
 def test_a_command_that_fails_is_recorded_as_failed(agent: Any) -> None:
     """So that a rule which waits for its success goes on waiting."""
     agent.policy.write_text("{name: p, on_violation: deny, rules: [{type: before, first: bash, then: write}]}")
