@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import sys
 import threading
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -16,6 +17,7 @@ import anyio.to_thread
 import loopback
 import psutil
 import pytest
+from proxy_processes import QUICK
 from supervised import RecordingGate
 
 from proctor.adapters.agents.codex import session
@@ -29,6 +31,7 @@ from proctor.supervisor.run.services import Clock
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
 Item = dict[str, Any]
+MCP_SERVER = {"command": sys.executable, "args": [str(QUICK)]}
 
 
 class Reply:

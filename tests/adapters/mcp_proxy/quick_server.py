@@ -19,7 +19,7 @@ TOOLS: dict[str, dict[str, Any]] = {
 
 def called(name: str, arguments: dict[str, Any]) -> dict[str, Any] | None:
     """The result of a call, or None when there will be none."""
-    if name == "write":
+    if name in ("read", "write"):
         Path(arguments["path"]).write_text(arguments.get("text", ""))
         return {"content": [{"type": "text", "text": "wrote it"}]}
     if name == "add":

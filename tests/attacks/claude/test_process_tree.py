@@ -10,6 +10,7 @@ import anyio
 import anyio.lowlevel
 import psutil
 import pytest
+from proxy_processes import QUICK
 
 from proctor.policies import parse_policies
 from proctor.supervisor import ProviderError, run_once
@@ -38,34 +39,19 @@ options = {"setting_sources": [], "cwd": os.getcwd(), "model": "claude-sonnet-4-
 adapter = ClaudeAdapter(options, tools=("Bash",), env=env)
 anyio.run(lambda: run_once(adapter, "go", policies=parse_policies("name: p")))
 """
-ANSWERS = """
-import json, sys
-for line in sys.stdin:
-    given = json.loads(line)
-    result = {"tools": []}
-    if given["method"] == "initialize":
-        version = given["params"]["protocolVersion"]
-        about = {"name": "odd", "version": "1"}
-        result = {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": about}
-    if "id" in given:
-        print(json.dumps({"jsonrpc": "2.0", "id": given["id"], "result": result}), flush=True)
-"""
-SERVER = (
-    """
+ANSWERS = f"import runpy; runpy.run_path({str(QUICK)!r}, run_name='__main__')"
+SERVER = f"""
 import subprocess
 subprocess.Popen(["setsid", "env", "-i", "sleep", "72003"], start_new_session=True)
+{ANSWERS}
 """
-    + ANSWERS
-)
-
-KILLER = (
-    """
+KILLER = f"""
 import os, signal
 
 def kill(*about):
     guardian = os.getppid()
-    while b"guardian.py" not in open(f"/proc/{guardian}/cmdline", "rb").read():
-        guardian = int(open(f"/proc/{guardian}/stat").read().rpartition(")")[2].split()[1])
+    while b"guardian.py" not in open(f"/proc/{{guardian}}/cmdline", "rb").read():
+        guardian = int(open(f"/proc/{{guardian}}/stat").read().rpartition(")")[2].split()[1])
     if os.fork():
         os._exit(0)
     os.setsid()
@@ -75,12 +61,9 @@ def kill(*about):
 
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
     signal.signal(number, kill)
-"""
-    + ANSWERS
-    + """
+{ANSWERS}
 kill()
 """
-)
 
 
 async def test_what_hides_and_what_an_mcp_server_leaves_is_ended_with_the_run(bench: Any, tmp_path: Path) -> None:

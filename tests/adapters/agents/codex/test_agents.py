@@ -1,13 +1,13 @@
 """Sub-agents of the real client, turned on: bound by the policy of their parent, and counted with it."""
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
+from codex_bench import MCP_SERVER
 from supervised import RecordingGate
 
 from proctor.policies import Condition, Deny, Limits, Policy, ToolCall, ToolWhere
@@ -17,7 +17,6 @@ from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = [pytest.mark.anyio, pytest.mark.codex, pytest.mark.usefixtures("patient")]
 
-MCP_SERVER = str(Path(__file__).with_name("mcp_server.py"))
 TOUCH = ToolWhere(tool="shell", where=(Condition(path="$.command", regex="^touch "),))
 ROLE = """
 approval_policy = "never"
@@ -175,17 +174,13 @@ async def test_a_sub_agents_mcp_calls_are_asked_about(
     bench: Any, delegating: Callable[..., Any], tmp_path: Path
 ) -> None:
     """Its servers ask as its parent's do, whatever the client's settings say."""
-    server = {
-        "command": sys.executable,
-        "args": [MCP_SERVER, str(tmp_path)],
-        "default_tools_approval_mode": "approve",
-    }
-    bench.api.agent_reply(bench.api.call("a1", "peek", namespace="mcp__small", text="b"))
+    server = MCP_SERVER | {"default_tools_approval_mode": "approve"}
+    bench.api.agent_reply(bench.api.call("a1", "read", namespace="mcp__small", path=str(tmp_path / "read")))
     gate = RecordingGate(lambda call: GateAnswer(allowed=False))
     await bench.run(gate, adapter=delegating(config={"mcp_servers.small": server}))
 
-    assert [(call.name, call.parent_tool_call_id) for call in gate.calls] == [("mcp__small__peek", "spawn")]
-    assert not (tmp_path / "peek.called").exists()
+    assert [(call.name, call.parent_tool_call_id) for call in gate.calls] == [("mcp__small__read", "spawn")]
+    assert not (tmp_path / "read").exists()
 
 
 async def test_a_role_that_is_not_to_ask_asks(bench: Any) -> None:

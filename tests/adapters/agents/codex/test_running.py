@@ -1,11 +1,10 @@
 """The real client at work: everything is asked about first, or seen all the same, and tokens are counted once."""
 
-import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from codex_bench import MCP_SERVER
 from supervised import RecordingGate
 
 from proctor.policies import events as ev
@@ -16,7 +15,6 @@ pytestmark = [pytest.mark.anyio, pytest.mark.codex]
 
 ALLOW = GateAnswer(allowed=True)
 REFUSE = GateAnswer(allowed=False)
-MCP_SERVER = str(Path(__file__).with_name("mcp_server.py"))
 
 
 def outcomes(events: list[ev.Event]) -> list[tuple[str, str]]:
@@ -64,21 +62,16 @@ async def test_each_command_and_file_change_is_decided_on_its_own(bench: Any) ->
 
 async def test_every_mcp_call_is_asked_about_whatever_the_settings_say(bench: Any, tmp_path: Path) -> None:
     """Tools that say they only read, and servers trusted in the client's settings, are asked about too."""
-    server = {
-        "command": sys.executable, "args": [MCP_SERVER, str(tmp_path)], "default_tools_approval_mode": "approve",
-    }  # fmt: skip
-    adapter = bench.adapter(config={"mcp_servers.small": server})
-    bench.api.reply(
-        bench.api.call("c1", "echo", namespace="mcp__small", text="a"),
-        bench.api.call("c2", "peek", namespace="mcp__small", text="b"),
-    )
-    gate = RecordingGate(lambda call: REFUSE if call.name.endswith("echo") else ALLOW)
+    adapter = bench.adapter(config={"mcp_servers.small": MCP_SERVER | {"default_tools_approval_mode": "approve"}})
+    calls = [(id, tool, {"path": str(tmp_path / tool)}) for id, tool in (("c1", "write"), ("c2", "read"))]
+    bench.api.reply(*(bench.api.call(id, tool, namespace="mcp__small", **given) for id, tool, given in calls))
+    gate = RecordingGate(lambda call: REFUSE if call.name.endswith("write") else ALLOW)
     events = await bench.run(gate, adapter=adapter)
 
-    proposed = sorted((call.id, call.name, json.dumps(call.input)) for call in gate.calls)
-    assert proposed == [("c1", "mcp__small__echo", '{"text": "a"}'), ("c2", "mcp__small__peek", '{"text": "b"}')]
-    assert sorted(path.name for path in tmp_path.glob("*.called")) == ["peek.called"]  # noqa: ASYNC240
-    assert ev.ToolCallCompleted(tool_call_id="c2", tool_name="mcp__small__peek", tool_output="said b") in events
+    proposed = sorted((call.id, call.name.removeprefix("mcp__small__"), call.input) for call in gate.calls)
+    assert proposed == calls
+    assert [(tmp_path / tool).exists() for tool in ("write", "read")] == [False, True]
+    assert ev.ToolCallCompleted(tool_call_id="c2", tool_name="mcp__small__read", tool_output="wrote it") in events
 
 
 @pytest.mark.parametrize("allow_escalation", [False, True])
