@@ -31,6 +31,17 @@ def refused(policy: dict[str, Any], path: Path) -> list[str]:
     return [found.tool_name or "" for found in judge_session(compiled, session).violations]
 
 
+def monitored(tools: Sequence[Tool], *rules: dict[str, Any], **context: Any) -> Any:
+    """The monitor of a run under these rules, of an agent that has these tools."""
+    written = {"version": 1, "name": "p", "on_violation": "deny", "tool_rules": [*rules]}
+    return compile_policy(merge_policies(parse_policies(written)), tools=tuple(tools)).monitor(RunContext(**context))
+
+
+def answer(tools: Sequence[Tool], rule: dict[str, Any], name: str, given: dict[str, Any], **context: Any) -> str:
+    """What one call is answered under one rule."""
+    return str(monitored(tools, rule, **context).propose(ToolCall(id="c", name=name, input=given)).action)
+
+
 def write_lines(path: Path, *lines: dict[str, Any]) -> Path:
     path.write_text("\n".join(json.dumps(line) for line in lines))
     return path
@@ -97,7 +108,6 @@ def test_a_call_without_the_input_of_its_act_is_denied_by_the_rule_about_that_in
     for tool, act in judged:
         where = [{"path": f"$.{key}", "regex": "secret"} for key in needed(act)]
         rules = [{"deny": [{"tool": act, "where": [condition]}]} for condition in where]
-        written = {"version": 1, "name": "p", "on_violation": "deny", "tool_rules": rules}
         calls: tuple[dict[str, Any], ...] = (
             {"brand_new": "secret"},
             {},
@@ -105,7 +115,7 @@ def test_a_call_without_the_input_of_its_act_is_denied_by_the_rule_about_that_in
             given_to(tool, "fine"),
         )
         for name, table in product((tool.name, *tool.synonyms), (tools, recorded(portable(tools)))):
-            monitor = compile_policy(merge_policies(parse_policies(written)), tools=table).monitor(RunContext())
+            monitor = monitored(table, *rules)
             found = [monitor.propose(ToolCall(id=f"{n}", name=name, input=given)) for n, given in enumerate(calls)]
             assert [each.action for each in found] == ["deny", "deny", "deny", "allow"], tool.name
             assert {each.violations[0].rule for each in found[:3]} <= {"deny-1", "deny-2"}
@@ -134,33 +144,25 @@ def test_a_rule_about_what_is_run_read_fetched_or_started_holds_for_every_tool_t
     denies = {"deny": [{"tool": act, "where": [{"path": f"$.{key}", **how}]}]}
     allows = {"allow": [{"tool": act, "where": [{"path": f"$.{key}", "equals": "fine"}]}]}
     for rule in (denies, allows):
-        written = {"version": 1, "name": "p", "on_violation": "deny", "tool_rules": [rule]}
-        compiled = compile_policy(merge_policies(parse_policies(written)), tools=HOOKED[client].tools)
-
-        assert compiled.monitor(RunContext()).propose(ToolCall(id="c", name=name, input=given)).action == "deny"
+        assert answer(HOOKED[client].tools, rule, name, given) == "deny"
 
 
 @pytest.mark.parametrize("given", [{"names_only": True}, {"max_matches_per_file": 1}, {"wait_for_previous": True}])
 def test_an_input_that_is_no_path_does_not_stand_for_one(given: dict[str, Any]) -> None:
     """A search of Gemini CLI names no folder where it is of the working folder."""
     outside = {"tool": "grep", "where": [{"path": "$.path", "exists": True}]}
-    written = {"version": 1, "name": "p", "on_violation": "deny", "tool_rules": [{"deny": [outside]}]}
-    compiled = compile_policy(merge_policies(parse_policies(written)), tools=HOOKED["gemini"].tools)
-    call = ToolCall(id="c", name="grep_search", input={"pattern": "x", **given})
 
-    assert compiled.monitor(RunContext()).propose(call).action == "allow"
+    assert answer(HOOKED["gemini"].tools, {"deny": [outside]}, "grep_search", {"pattern": "x", **given}) == "allow"
 
 
 @pytest.mark.parametrize(("client", "name"), [("gemini", "list_directory"), ("opencode", "list")])
 def test_a_tool_that_has_no_such_input_is_not_asked_for_it(client: str, name: str) -> None:
     """Listing a folder is `glob` without a pattern."""
     outside = {"tool": "glob", "where": [{"path": "$.path", "regex": "secret"}]}
-    written = {"version": 1, "name": "p", "on_violation": "deny", "tool_rules": [{"deny": [outside]}]}
-    compiled = compile_policy(merge_policies(parse_policies(written)), tools=HOOKED[client].tools)
     key = "dir_path" if client == "gemini" else "path"
 
-    for given, answer in ({}, "allow"), ({key: "src"}, "allow"), ({key: "secret"}, "deny"):
-        assert compiled.monitor(RunContext()).propose(ToolCall(id="c", name=name, input=given)).action == answer
+    for given, expected in ({}, "allow"), ({key: "src"}, "allow"), ({key: "secret"}, "deny"):
+        assert answer(HOOKED[client].tools, {"deny": [outside]}, name, given) == expected
 
 
 SPELT = {"copilot": "a-b-c", "gemini": "mcp_a_b_c", "opencode": "a_b_c"}
@@ -178,9 +180,7 @@ def test_the_tool_of_a_server_is_denied_by_each_reading_of_its_name_and_allowed_
     first, second = f"mcp__a__b{between}c", f"mcp__a{between}b__c"
 
     def judged(name: str, **rule: list[str]) -> str:
-        written = {"version": 1, "name": "p", "on_violation": "deny", "tool_rules": [rule]}
-        monitor = compile_policy(merge_policies(parse_policies(written)), tools=tools).monitor(RunContext())
-        return monitor.propose(ToolCall(id="c", name=name, input={})).action
+        return answer(tools, rule, name, {})
 
     assert {judged(own, deny=[name]) for name in (first, second.upper(), "mcp__a__*", own)} == {"deny"}
     assert {judged(own, allow=[name]) for name in (own, "mcp__a*")} == {"allow"}
@@ -192,11 +192,8 @@ def test_the_tool_of_a_server_is_denied_by_each_reading_of_its_name_and_allowed_
 def test_an_act_of_another_name_needs_no_input() -> None:
     """As an adapter of somebody else may have it."""
     tools = (Tool(name="Ship", acts=("deploy",)), Tool(name="Note", acts=("",), takes=("text",)))
-    written = {"version": 1, "name": "p", "on_violation": "deny", "tool_rules": [{"deny": ["deploy"]}]}
-    monitor = compile_policy(merge_policies(parse_policies(written)), tools=tools).monitor(RunContext())
 
-    assert monitor.propose(ToolCall(id="c", name="Ship", input={})).action == "deny"
-    assert monitor.propose(ToolCall(id="d", name="Note", input={})).action == "allow"
+    assert [answer(tools, {"deny": ["deploy"]}, name, {}) for name in ("Ship", "Note")] == ["deny", "allow"]
 
 
 @pytest.mark.parametrize(
@@ -220,15 +217,13 @@ def test_no_name_of_a_known_tool_or_of_its_input_looks_misspelt(tools: Sequence[
 def test_a_patch_whose_changes_are_not_known_is_denied_by_the_rule_about_its_paths(tools: tuple[Tool, ...]) -> None:
     """It may change any file in any way."""
     outside = {"tool": "write", "where": [{"not": [{"path": "$.path", "within": "."}]}]}
-    written = {"version": 1, "name": "p", "on_violation": "deny", "tool_rules": [{"deny": [outside]}]}
-    monitor = compile_policy(merge_policies(parse_policies(written)), tools=tools).monitor(RunContext(workspace="/w"))
     inputs: tuple[dict[str, Any], ...] = (
         {"changes": []},
         {"patch": "x"},
         {"changes": [{"kind": "add"}]},
         {"changes": [{"kind": "add", "path": "a"}]},
     )
-    found = [monitor.propose(ToolCall(id="c", name="apply_patch", input=given)).action for given in inputs]
+    found = [answer(tools, {"deny": [outside]}, "apply_patch", given, workspace="/w") for given in inputs]
 
     assert found == ["deny", "deny", "deny", "allow"]
 
@@ -282,8 +277,7 @@ def test_an_adapter_says_what_its_client_calls_its_tools(adapter: Adapter, own: 
     assert can.offered is None
     assert can.workspace == str(Path.cwd())
     push = {"tool": "bash", "where": [{"path": "$.command", "runs": "git push"}]}
-    written = {"version": 1, "name": "p", "on_violation": "deny", "tool_rules": [{"deny": [push]}]}
-    monitor = compile_policy(merge_policies(parse_policies(written)), tools=can.judged_by).monitor(RunContext())
+    monitor = monitored(can.judged_by, {"deny": [push]})
     inputs: tuple[dict[str, Any], ...] = ({"brand_new": "git push"}, {"command": "git push"}, {"command": "ls"})
     found = [monitor.propose(ToolCall(id=f"{n}", name=own, input=given)) for n, given in enumerate(inputs)]
     assert [[each.rule for each in one.violations] for one in found] == [["deny-1"], ["deny-1"], []]
@@ -356,7 +350,7 @@ def test_a_name_that_means_several_acts_is_what_it_is_called() -> None:
     assert recorded_tools(calls) == ()
 
 
-@pytest.mark.parametrize(("name", "given", "answer"), [
+@pytest.mark.parametrize(("name", "given", "answers"), [
     ("execute", {"command": "git", "args": ["push"]}, ("deny", "deny")),
     ("execute", {"command": "git status", "cwd": "/w", "timeout": 5}, ("allow", "allow")),
     ("execute", {"command": "git status", "commands": ["git status"]}, ("allow", "allow")),
@@ -373,7 +367,7 @@ def test_a_name_that_means_several_acts_is_what_it_is_called() -> None:
     ("edit", {"path": "a", "file_text": "x", "fileName": "/w/a", "diff": "d"}, ("allow", "allow")),
 ])  # fmt: skip
 def test_a_call_of_an_agent_of_the_protocol_is_judged_by_all_of_its_input(
-    name: str, given: dict[str, Any], answer: tuple[str, str]
+    name: str, given: dict[str, Any], answers: tuple[str, str]
 ) -> None:
     """Any agent may speak it; a deny by the portable name holds, an allow does not, but by the call's own kind."""
     act = "bash" if name == "execute" else "edit"
@@ -381,12 +375,8 @@ def test_a_call_of_an_agent_of_the_protocol_is_judged_by_all_of_its_input(
         {"path": "$.command", "runs": "git push"} if act == "bash" else {"not": [{"path": "$.path", "within": "."}]}
     )
 
-    def answered(how: str, rule: Any) -> str:
-        written = {"version": 1, "name": "p", "on_violation": "deny", "tool_rules": [{how: [rule]}]}
-        compiled = compile_policy(merge_policies(parse_policies(written)), tools=CLIENTS["acp"])
-        return compiled.monitor(RunContext(workspace="/w")).propose(ToolCall(id="c", name=name, input=given)).action
-
-    assert (answered("deny", {"tool": act, "where": [where]}), answered("allow", act)) == answer
+    rules: tuple[dict[str, Any], ...] = ({"deny": [{"tool": act, "where": [where]}]}, {"allow": [act]})
+    assert tuple(answer(CLIENTS["acp"], rule, name, given, workspace="/w") for rule in rules) == answers
 
 
 @pytest.mark.parametrize(("input", "output", "still"), [
