@@ -17,6 +17,7 @@ NEEDING = [
     ("mcp", "mcp", ("mcp", "--policy", "org.yaml", "--", "true")),
     ("web", "starlette", ("serve",)),
     ("postgres", "psycopg", ("runs", "--store", "postgresql://h/x")),
+    ("postgres", "psycopg", ("audit", "verify", "--store", "postgresql://h/x")),
     ("ray", "ray", ("fleet", "status")),
     ("audit", "cryptography", ("audit", "head", "--store", "runs.db", "--sign", "key.pem")),
     ("audit", "cryptography", ("audit", "verify", "--store", "runs.db", "--anchor", "heads.json", "--key",

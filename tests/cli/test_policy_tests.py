@@ -105,21 +105,17 @@ def test_a_held_call_runs_only_where_it_has_an_outcome(judged: Any) -> None:
     (("refund",), "    expect: deny\n", 0, "1 passed"),
     (("{tool: refund, expect: deny}",), "    expect: deny\n", 2, "its last call has one"),
     (("refund",), "    expect: explode\n", 2, "expected `allow`"),
+    (("push",), "    context: {user_role: guest}\n", 1, "actual:     deny"),
+    (("push",), "    context: {user_role: admin}\n", 0, "1 passed"),
 ])  # fmt: skip
-def test_calls_may_be_names_and_a_test_has_an_answer(
+def test_calls_may_be_names_and_a_test_has_an_answer_and_a_context(
     judged: Any, calls: tuple[str, ...], more: str, code: int, words: str
 ) -> None:
-    """It is the answer to the last call; those before are allowed."""
+    """It is the answer to the last call; those before are allowed. The context is what rules name in `when`."""
     answer = judged(*calls, more=more)
 
     assert answer.code == code
     assert words in answer.out + answer.err
-
-
-@pytest.mark.parametrize(("role", "code"), [("guest", 1), ("admin", 0)])
-def test_a_test_has_a_context_of_its_own(judged: Any, role: str, code: int) -> None:
-    """What rules name in `when`."""
-    assert judged("{tool: push}", more=f"    context: {{user_role: {role}}}\n").code == code
 
 
 def test_statuses_at_the_end_are_compared(judged: Any) -> None:

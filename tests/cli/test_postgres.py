@@ -106,12 +106,3 @@ def test_a_newer_store_is_not_touched(cli: Any, url: str) -> None:
     ended = cli("runs", "--store", url)
 
     assert (ended.code, "has schema version 99" in ended.err) == (2, True)
-
-
-def test_without_the_driver_the_extra_is_named(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For every command that opens a store."""
-    monkeypatch.setattr("proctor.adapters.stores.postgres.find_spec", lambda name: None)
-    for command in (("runs",), ("audit", "verify")):
-        ended = cli(*command, "--store", "postgresql://h/x")
-
-        assert (ended.code, "pip install '.[postgres]'" in ended.err) == (3, True)

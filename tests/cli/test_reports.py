@@ -87,16 +87,3 @@ def test_a_refuted_question_is_a_failure(
     assert errors == (["reach send"] if code == 3 else [])
     levels = ["error"] * int(root.attrib["failures"]) + ["warning"] * len(errors)
     assert [result["level"] for result in run["results"]] == levels
-
-
-@pytest.mark.parametrize("command", [["test", "pay.test.yaml"], ["prove", "pay.yaml"]])
-@pytest.mark.parametrize("option", ["--junit", "--sarif"])
-def test_a_report_without_a_folder_is_refused_before_anything_is_judged(
-    cli: Any, files: Path, command: list[str], option: str
-) -> None:
-    """One clear error, exit code 2."""
-    ran = cli(*command, option, "no/out")
-
-    assert ran.code == 2
-    assert "`no/out` cannot be written: there is no folder `no`" in ran.err
-    assert ran.out == ""

@@ -99,31 +99,25 @@ def test_a_run_as_json_gives_events_and_a_result(cli: Any, ran: Any) -> None:
     assert [found["rule"] for found in judged.lines[0]["violations"]] == ["deny-1"]
 
 
-def test_a_run_that_a_policy_ends_is_exit_code_1(cli: Any, place: Path) -> None:
-    """A cancel is a violation, and the summary is shown all the same."""
-    place.joinpath("agent.yaml").write_text("steps:\n  - usage: {input_tokens: 5000}\n  - silence: 30\n")
-    run = cli(*RUN, "Use a lot")
+@pytest.mark.parametrize(("file", "text", "words", "shown"), [
+    ("agent.yaml", "steps: [{usage: {input_tokens: 5000}}, {silence: 30}]", (*RUN, "Use a lot"),
+        "interrupted         org/max_total_tokens"),
+    ("no-rm.yaml", "name: no-rm\ntool_rules: [{deny: [rm], action: deny}]\n",
+        ("run", "--adapter", "shell", "--policy", "no-rm.yaml", "rm -rf x"), "prevented           no-rm/deny-1"),
+    ("zero.yaml", "name: zero\nlimits: {max_turns: 0}\n",
+        ("run", "--adapter", "shell", "--policy", "zero.yaml", "touch ran"), "max_turns"),
+], ids=["cancelled", "denied", "refused by preflight"])  # fmt: skip
+def test_what_a_policy_ends_is_exit_code_1(
+    cli: Any, place: Path, file: str, text: str, words: tuple[str, ...], shown: str
+) -> None:
+    """The summary is shown all the same. The shell agent fails when it is refused, which is the policy's doing; what
+    preflight refuses is not launched.
+    """
+    place.joinpath(file).write_text(text)
+    run = cli(*words)
 
     assert run.code == 1
-    assert "interrupted         org/max_total_tokens" in run.out
-
-
-def test_a_command_line_that_is_refused_is_exit_code_1(cli: Any, place: Path) -> None:
-    """The shell agent fails when it is refused: that is the policy's doing."""
-    place.joinpath("no-rm.yaml").write_text("name: no-rm\ntool_rules: [{deny: [rm], action: deny}]\n")
-    run = cli("run", "--adapter", "shell", "--policy", "no-rm.yaml", "rm -rf x")
-
-    assert run.code == 1
-    assert "prevented           no-rm/deny-1" in run.out
-
-
-def test_a_policy_that_preflight_refuses_is_exit_code_1(cli: Any, place: Path) -> None:
-    """Nothing is launched."""
-    place.joinpath("zero.yaml").write_text("name: zero\nlimits: {max_turns: 0}\n")
-    run = cli("run", "--adapter", "shell", "--policy", "zero.yaml", "touch ran")
-
-    assert run.code == 1
-    assert "max_turns" in run.err
+    assert shown in (run.out or run.err)
     assert not (place / "ran").exists()
 
 

@@ -79,6 +79,13 @@ class Board(Terminal):  # type: ignore[misc, unused-ignore]
         env = {**os.environ, "TERM": "xterm", "NO_COLOR": "1", **token_for(None), **more}
         super().__init__([*PROCTOR, "watch", *words], env, columns=columns, rows=rows)
 
+    def does(self, *steps: tuple[str, str]) -> str:
+        """Keys, each pressed once what the ones before have shown is there; gives the last screen."""
+        for keys, shown in steps:
+            self.press(keys)
+            screen = str(self.until(shown))
+        return screen
+
 
 @pytest.fixture
 def terminal() -> Iterator[Callable[..., Board]]:
@@ -100,32 +107,24 @@ def test_calls_are_answered_and_the_run_is_ended_by_keys(cli: Any, waiting: str,
     """
     run, first = waiting.rpartition(".")[0], int(waiting.rpartition(".")[2])
     board = terminal("--by", "ana")
-    board.until(f"> pending  {waiting}")
-    board.press("a")
-    assert 'to: "production"' in board.until("Enter approves it")
-    board.press("looks fine\r")
-    board.until(f"pending  {run}.{first + 1}")
-    board.press("k")
-    board.until(f"> pending  {run}.{first + 1}")
-    board.press("d")
-    board.until("Text for the model")
-    board.press("Erst dié\x7fe Prüfung\r")
-    board.until(f"pending  {run}.{first + 2}")
-    board.press("k")
-    board.until(f"> pending  {run}.{first + 2}")
-    board.press("x")
-    board.until(f"Enter cancels {run}")
+    call = board.does(("", f"> pending  {waiting}"), ("a", "Enter approves it"))
+    board.does(
+        ("looks fine\r", f"pending  {run}.{first + 1}"),
+        ("k", f"> pending  {run}.{first + 1}"),
+        ("d", "Text for the model"),
+        ("Erst dié\x7fe Prüfung\r", f"pending  {run}.{first + 2}"),
+        ("k", f"> pending  {run}.{first + 2}"),
+        ("x", f"Enter cancels {run}"),
+    )
     board.press("\x1b")
     board.until("Enter cancels", gone=True)
     assert cli("runs", "--status", "waiting", "--json").lines
-    board.press("x")
-    board.until(f"Enter cancels {run}")
-    board.press("too dear\r")
-    board.until("0 active, 0 waiting for a person")
+    board.does(("x", f"Enter cancels {run}"), ("too dear\r", "0 active, 0 waiting for a person"))
     assert cli("watch", "--json").lines[0]["blocks"] == []
     board.press("q")
 
     assert board.ended() == 0
+    assert 'to: "production"' in call
     recorded = {line["type"]: line for line in reversed(cli("show", "last", "--json").lines)}
     granted, refused, end = (
         recorded[f"{each}"] for each in ("tool_approval_granted", "tool_call_denied", "run_cancelled")
@@ -144,30 +143,20 @@ def test_rows_are_found_selected_and_opened(cli: Any, waiting: str, terminal: An
         board.press(f"/{words}\r")
         board.until(f"{found} waiting for a person with `{words}` in it")
         board.press("\x1b")
-    board.until("1 active, 1 waiting for a person\n")
-    board.press("\x1b[B")
-    board.until(f"> waiting  {run}")
-    board.press("a")
-    board.until("this row is a run")
-    board.press("\r")
-    shown = board.until("session  ses_")
+    shown = board.does(
+        ("", "1 active, 1 waiting for a person\n"),
+        ("\x1b[B", f"> waiting  {run}"),
+        ("a", "this row is a run"),
+        ("\r", "session  ses_"),
+    )
     assert "max_total_tokens: 0 of 1,000" in shown
-    board.press("?")
-    board.until(f"> waiting  {run}")
-    board.press("?")
-    board.until("approve the call; you can give a reason")
+    board.does(("?", f"> waiting  {run}"), ("?", "approve the call; you can give a reason"))
 
 
 def test_a_small_terminal_keeps_what_is_selected_in_sight(cli: Any, waiting: str, terminal: Any) -> None:
     """Eight rows of forty columns: the question stands at the foot, and the rest of a long call is one key away."""
     board = terminal(columns=40, rows=8)
-    board.until("1 waiting")
-    board.press("j")
-    board.until("> waiting")
-    board.press("k\r")
-    board.until("more lines")
-    board.press("jjjjjjjjjjjjjjj")
-    board.until("expires")
+    board.does(("", "1 waiting"), ("j", "> waiting"), ("k\r", "more lines"), ("jjjjjjjjjjjjjjj", "expires"))
 
 
 def test_a_terminal_that_only_adds_lines_shows_the_present_state_once(ran: Any, terminal: Any) -> None:
@@ -191,11 +180,7 @@ def test_of_a_terminal_that_claims_to_be_huge_a_part_is_drawn(ran: Any, terminal
 def test_a_supervised_run_answers_nothing_and_ctrl_c_leaves_the_board(cli: Any, waiting: str, terminal: Any) -> None:
     """Its mark is seen, as in `approve`. What others end is seen to go; the terminal is as it was; exit code 0."""
     board = terminal(**{RUN_MARK: "run_of_the_agent"})
-    board.until(waiting)
-    board.press("a")
-    board.until("Enter approves it")
-    board.press("\r")
-    board.until("is for people")
+    board.does(("", waiting), ("a", "Enter approves it"), ("\r", "is for people"))
     assert cli("approvals", "--json").lines
     board.press("\x1b")
     cli("kill", "--all")

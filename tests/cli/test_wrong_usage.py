@@ -15,6 +15,7 @@ FILES = {
     "broken.jsonl": SESSION + '{"id": 7}\n',
     "silent.jsonl": json.dumps({"id": "s", "events": [{"type": "message", "role": "user", "content": "x"}]}),
     "empty.yaml": "",
+    "org.test.yaml": "policies: [org.yaml]\ntests: [{name: a, calls: [{tool: read}]}]\n",
     "old.json": '{"name": "old"}',
 }
 ONCE = "standard input can be read only once; name files instead of `-`"
@@ -65,6 +66,10 @@ WRONG = {
     "eval --policy org.yaml missing.jsonl": "missing.jsonl: no such file",
     "eval --policy org.yaml broken.jsonl": "broken.jsonl:2: ",
     "eval --policy org.yaml --junit no/out.xml one.jsonl": "`no/out.xml` cannot be written: there is no folder `no`",
+    "test org.test.yaml --junit no/out": "`no/out` cannot be written: there is no folder `no`",
+    "test org.test.yaml --sarif no/out": "`no/out` cannot be written: there is no folder `no`",
+    "prove org.yaml --junit no/out": "`no/out` cannot be written: there is no folder `no`",
+    "prove org.yaml --sarif no/out": "`no/out` cannot be written: there is no folder `no`",
     "eval --policy org.yaml --context x one.jsonl": "`--context x` is not KEY=VALUE",
     "suggest": "name the sessions",
     "suggest missing.jsonl": "missing.jsonl",
