@@ -19,8 +19,38 @@ from proctor.supervisor.testing import damaged_output
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
 
-class Bench:
-    """An adapter for the real client, and runs of it with a gate of the test's own."""
+class ClientBench:
+    """Runs of a real client with a gate of the test's own."""
+
+    def adapter(self) -> Any:
+        """An adapter whose client talks to the scripted API only."""
+        raise NotImplementedError
+
+    def launch(self, gate: Gate | None = None, **more: Any) -> Launch:
+        """A launch of one run; without a gate every call is allowed."""
+        details = {"prompt": "go", "session_id": "s", "run_id": f"run-{uuid.uuid4().hex}", **more}
+        return Launch(gate=gate or RecordingGate(), **details)
+
+    async def run(self, gate: Gate | None = None, *, adapter: Any = None, **more: Any) -> list[Event]:
+        """Everything the client reports of one run."""
+        with anyio.fail_after(PATIENCE_S):
+            async with (adapter or self.adapter()).open(self.launch(gate, **more)) as provider:
+                return [event async for event in provider.events()]
+
+    def marked(self, *run_ids: str) -> list[int]:
+        """The processes that carry the mark of one of these runs."""
+        return [process.pid for process in psutil.process_iter() if _mark(process) in run_ids]
+
+
+def _mark(process: psutil.Process) -> str | None:
+    try:
+        return None if process.status() == psutil.STATUS_ZOMBIE else process.environ().get(RUN_MARK)
+    except psutil.Error:
+        return None
+
+
+class Bench(ClientBench):
+    """An adapter for the real client."""
 
     def __init__(self, api: Any, env: dict[str, str], cwd: Path) -> None:
         self.api = api
@@ -33,31 +63,6 @@ class Bench:
         options.setdefault("model", "claude-sonnet-4-5")
         options.setdefault("cwd", self.cwd)
         return ClaudeAdapter({"setting_sources": [], **options}, tools=tools or ("Bash",), env=env)
-
-    def launch(self, gate: Gate, **more: Any) -> Launch:
-        """A launch of one run."""
-        return Launch(
-            **{"run_id": f"run-{uuid.uuid4().hex}", "prompt": "go", "session_id": "s", "gate": gate, **more}
-        )
-
-    async def run(self, adapter: ClaudeAdapter, gate: Gate | None = None, **more: Any) -> list[Event]:
-        """Everything the client reports of one run; without a gate every call is allowed."""
-        seen: list[Event] = []
-        with anyio.fail_after(PATIENCE_S):
-            async with adapter.open(self.launch(gate or RecordingGate(), **more)) as provider:
-                seen.extend([event async for event in provider.events()])
-        return seen
-
-    def marked(self, run_id: str) -> list[int]:
-        """The processes that carry a run's mark."""
-        found = []
-        for process in psutil.process_iter():
-            try:
-                if process.environ().get(RUN_MARK) == run_id and process.status() != psutil.STATUS_ZOMBIE:
-                    found.append(process.pid)
-            except psutil.Error:
-                continue
-        return found
 
     def client(self, run_id: str) -> psutil.Process:
         """The client of a run, which is below its guardian."""

@@ -15,14 +15,12 @@ from typing import Any
 import anyio
 import anyio.to_thread
 import loopback
-import psutil
 import pytest
+from claude_bench import ClientBench
 from proxy_processes import QUICK
-from supervised import RecordingGate
 
 from proctor.adapters.agents.codex import session
 from proctor.adapters.agents.codex.adapter import CodexAdapter
-from proctor.adapters.kit.process_tree import RUN_MARK
 from proctor.policies.events import Event, RunCompleted, TurnStarted
 from proctor.supervisor.errors import ProviderError
 from proctor.supervisor.ports.adapter import Gate, Launch, Provider
@@ -217,8 +215,8 @@ class Pipe:
             await anyio.to_thread.run_sync(self._path.read_text, abandon_on_cancel=True)
 
 
-class Bench:
-    """Adapters for the real client against the scripted API, and runs of them with a gate of one's own."""
+class Bench(ClientBench):
+    """Adapters for the real client against the scripted API."""
 
     def __init__(self, api: ResponsesAPI, root: Path, used_home: Path) -> None:
         self.api = api
@@ -246,16 +244,10 @@ class Bench:
         )
 
     def launch(self, gate: Gate | None = None, **more: Any) -> Launch:
-        """A launch of one run; without a gate every call is allowed."""
-        self.run_ids.append(f"run-{uuid.uuid4().hex}")
-        details = {"prompt": "go", "session_id": "s", "run_id": self.run_ids[-1], **more}
-        return Launch(gate=gate or RecordingGate(), **details)
-
-    async def run(self, gate: Gate | None = None, *, adapter: CodexAdapter | None = None, **more: Any) -> list[Event]:
-        """Everything the client reports of one run."""
-        with anyio.fail_after(PATIENCE_S):
-            async with (adapter or self.adapter()).open(self.launch(gate, **more)) as provider:
-                return [event async for event in provider.events()]
+        """A launch of one run, which is remembered."""
+        launch = super().launch(gate, **more)
+        self.run_ids.append(launch.run_id)
+        return launch
 
     @asynccontextmanager
     async def watched(
@@ -276,14 +268,7 @@ class Bench:
 
     def survivors(self) -> list[int]:
         """Processes of any run of this bench that still live."""
-        return [process.pid for process in psutil.process_iter() if _mark(process) in self.run_ids]
-
-
-def _mark(process: psutil.Process) -> str | None:
-    try:
-        return None if process.status() == psutil.STATUS_ZOMBIE else process.environ().get(RUN_MARK)
-    except psutil.Error:
-        return None
+        return self.marked(*self.run_ids)
 
 
 @pytest.fixture(autouse=True)

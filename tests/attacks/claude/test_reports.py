@@ -25,7 +25,7 @@ async def test_an_id_used_again_is_asked_about_again_in_its_own_turn(bench: Any)
     calls = ({**first, "input": {**first["input"], "command": command}} for command in commands)
     api.say(*map(api.reply, calls), api.reply(api.text("done")))
 
-    events = await bench.run(bench.adapter(), gate)
+    events = await bench.run(gate)
 
     proposed = [(call.input["command"], call.turn) for call in gate.calls]
     assert proposed == [(command, turn) for turn, command in enumerate(commands, 1)]
@@ -40,7 +40,7 @@ async def test_an_id_used_twice_in_one_response_has_the_outcome_of_the_first(ben
     call = api.bash(command)
     api.say(api.reply(call, call), api.reply(api.text("done")))
 
-    events = await bench.run(bench.adapter(), gate)
+    events = await bench.run(gate)
 
     assert outcomes(events) == ["completed"]
 

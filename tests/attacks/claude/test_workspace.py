@@ -89,7 +89,7 @@ async def test_nothing_of_the_workspace_is_loaded(bench: Any) -> None:
         api.reply(api.bash("echo planted=$PLANTED; git status")),
         api.reply(api.text("done")),
     )
-    events = await bench.run(bench.adapter("Bash", "Read", "Skill", "Agent"))
+    events = await bench.run(adapter=bench.adapter("Bash", "Read", "Skill", "Agent"))
 
     assert ran(bench.cwd) in ([], ["RAN-fsmonitor"])  # the agent's own `git status` may ask the monitor
     assert "planted=\n" in of(events, ToolCallCompleted)[-1].tool_output + "\n"
@@ -102,7 +102,7 @@ async def test_a_prompt_is_taken_as_it_is_written(bench: Any, prompt: str) -> No
     plant(bench.cwd)
     bench.api.say(bench.api.reply(bench.api.text("done")))
 
-    await bench.run(bench.adapter(), prompt=prompt)
+    await bench.run(prompt=prompt)
 
     assert prompt in json.dumps(bench.api.requests[0], ensure_ascii=False)
     assert "SECRET-TEXT" not in json.dumps(bench.api.requests)
@@ -148,9 +148,9 @@ async def test_the_environment_neither_brings_plugins_nor_keeps_the_client_from_
     api.say(api.reply(api.bash("touch RAN-unasked")), api.reply(api.text("done")))
     env = {"CLAUDE_CODE_SIMPLE": "1", "CLAUDE_CODE_PLUGIN_DIRS": str(plugin)}
     gate = RecordingGate(lambda call: NO)
-    await bench.run(bench.adapter(env=env, allowed_tools=["Bash"]), gate)
+    await bench.run(gate, adapter=bench.adapter(env=env, allowed_tools=["Bash"]))
     with pytest.raises(UsageError, match="`--bare` in `extra_args`"):
-        await bench.run(bench.adapter(extra_args={"bare": None}), gate)
+        await bench.run(gate, adapter=bench.adapter(extra_args={"bare": None}))
 
     assert ran(bench.cwd) == []
 
@@ -163,7 +163,7 @@ async def test_a_hook_of_the_workspace_cannot_change_what_was_judged(bench: Any,
     api = bench.api
     api.say(api.reply(api.bash("echo harmless")), api.reply(api.text("done")))
 
-    events = await bench.run(bench.adapter(setting_sources=["project"]))
+    events = await bench.run(adapter=bench.adapter(setting_sources=["project"]))
 
     assert ran(bench.cwd) == []
     outcomes = [event.tool_output for event in of(events, ToolCallCompleted)]
@@ -176,7 +176,7 @@ async def test_what_a_hook_of_the_workspace_denies_or_permits_changes_no_answer_
     rewriting(bench.cwd, "PreToolUse", '"permissionDecision": "allow"')
     api = bench.api
     api.say(api.reply(api.bash("touch RAN-refused")), api.reply(api.text("done")))
-    await bench.run(bench.adapter(setting_sources=["project"]), RecordingGate(lambda call: NO))
+    await bench.run(RecordingGate(lambda call: NO), adapter=bench.adapter(setting_sources=["project"]))
 
     assert ran(bench.cwd) == []
 
@@ -192,7 +192,7 @@ async def test_a_call_that_ran_with_another_input_ends_the_run(bench: Any) -> No
         async for event in provider.events():
             seen.append(event)  # noqa: PERF401 - what came before the failure counts
 
-    async with adapter.open(bench.launch(RecordingGate())) as provider:
+    async with adapter.open(bench.launch()) as provider:
         with pytest.raises(ProviderError, match="another input than was evaluated") as failed:
             await watched(provider)
 
@@ -225,7 +225,7 @@ async def test_a_permission_hook_of_the_workspace_answers_nothing_for_the_gate(b
     api.say(api.reply(api.bash("echo harmless")), api.reply(api.text("done")))
 
     events: list[Any] = []
-    async with bench.adapter(setting_sources=["project"]).open(bench.launch(RecordingGate())) as provider:
+    async with bench.adapter(setting_sources=["project"]).open(bench.launch()) as provider:
         try:
             events.extend([event async for event in provider.events()])
         except ProviderError as error:
@@ -245,7 +245,7 @@ async def test_a_call_the_client_says_nothing_of_is_refused(bench: Any, monkeypa
     api = bench.api
     api.say(api.reply(api.bash("touch RAN-untold")), api.reply(api.text("done")))
 
-    events = await bench.run(bench.adapter(), gate)
+    events = await bench.run(gate)
 
     assert (gate.calls, ran(bench.cwd)) == ([], [])
     assert "call_untold" in [event.code for event in of(events, ErrorOccurred)]

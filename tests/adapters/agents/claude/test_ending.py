@@ -9,7 +9,6 @@ import anyio.lowlevel
 import anyio.to_thread
 import psutil
 import pytest
-from supervised import RecordingGate
 
 from proctor.policies import events as ev
 from proctor.supervisor import ProviderError, ProviderUnavailableError, UsageError
@@ -66,7 +65,7 @@ async def test_a_cancel_while_commands_run_ends_them_all(bench: Any) -> None:
     os.mkfifo(bench.cwd / "up")
     command = f"{detached} {SLEEPER.format(9102)} & echo up > up; {SLEEPER.format(9103)}; touch no.txt"
     api.say(api.reply(api.bash(command)))
-    launch = bench.launch(RecordingGate())
+    launch = bench.launch()
 
     async with bench.adapter().open(launch) as provider:
         seen, rungs = await cancelled(provider, lambda: until_up(bench))
@@ -85,7 +84,7 @@ async def test_a_task_cancelled_over_and_over_leaves_no_process(bench: Any) -> N
     """A bare task's cancel reaches into shielded scopes; the clean-up is out of its reach."""
     api = bench.api
     api.say(api.reply(sleeping(bench, 9115)))
-    launch = bench.launch(RecordingGate())
+    launch = bench.launch()
 
     async def listen() -> None:
         async with bench.adapter().open(launch) as provider:
@@ -108,7 +107,7 @@ async def test_a_finished_run_leaves_no_background_command(bench: Any) -> None:
     api = bench.api
     command = api.bash(SLEEPER.format(9113), run_in_background=True)
     api.say(api.reply(command), api.reply(api.text("left it running")))
-    launch = bench.launch(RecordingGate())
+    launch = bench.launch()
 
     async with bench.adapter().open(launch) as provider:
         seen = [event async for event in provider.events()]
@@ -121,7 +120,7 @@ async def test_the_later_rungs_end_a_client_that_does_not_answer(bench: Any) -> 
     """A client that is stopped is terminated or killed, with what it started."""
     api = bench.api
     api.say(api.reply(sleeping(bench, 9114)))
-    launch = bench.launch(RecordingGate())
+    launch = bench.launch()
 
     async def stopped() -> None:
         await until_up(bench)
@@ -141,7 +140,7 @@ async def test_an_api_that_keeps_refusing_fails_the_run(bench: Any, status: int,
     api = bench.api
     api.say(*(api.reply(status=status) for _ in range(6)))
 
-    events = await bench.run(bench.adapter(env={"CLAUDE_CODE_MAX_RETRIES": "1"}))
+    events = await bench.run(adapter=bench.adapter(env={"CLAUDE_CODE_MAX_RETRIES": "1"}))
 
     errors = [event for event in events if isinstance(event, ev.ErrorOccurred)]
     assert {error.code for error in errors} == {code}
@@ -155,7 +154,7 @@ async def test_an_api_that_comes_back_recovers(bench: Any) -> None:
     api = bench.api
     api.say(api.reply(status=529), api.reply(api.text("back")))
 
-    events = await bench.run(bench.adapter())
+    events = await bench.run()
 
     kinds = [type(event) for event in events if isinstance(event, (ev.ErrorOccurred, ev.ErrorRecovered))]
     assert kinds == [ev.ErrorOccurred, ev.ErrorRecovered]
@@ -167,7 +166,7 @@ async def test_a_stream_that_was_cut_off_is_resumed(bench: Any) -> None:
     api = bench.api
     api.say(api.reply(api.text("first half"), cut=True), api.reply(api.text("second half")))
 
-    events = await bench.run(bench.adapter())
+    events = await bench.run()
 
     assert isinstance(events[-1], ev.RunCompleted)
     assert "message_sent" not in {event.type for event in events}
@@ -200,10 +199,10 @@ def client_that(bench: Any, *after_prompt: str) -> str:
 async def test_a_client_that_dies_or_ends_without_a_result_is_an_error(bench: Any) -> None:
     """Its exit code is in the details; one of zero is no success."""
     with pytest.raises(ProviderError) as caught:
-        await bench.run(bench.adapter(cli_path=client_that(bench, "sys.exit(3)")))
+        await bench.run(adapter=bench.adapter(cli_path=client_that(bench, "sys.exit(3)")))
     cli = client_that(bench, 'say(type="assistant", message={"id": "m", "content": []})')
     with pytest.raises(ProviderError, match="without a result"):
-        await bench.run(bench.adapter(cli_path=cli))
+        await bench.run(adapter=bench.adapter(cli_path=cli))
 
     assert caught.value.details["exit_code"] == 3
 
@@ -223,7 +222,7 @@ async def test_what_is_no_message_of_ours_hides_nothing_of_what_follows(bench: A
     steps = [*(f"print({line!r}, flush=True)" for line in lines), *(f"say({one})" for one in (*records, long))]
     cli = client_that(bench, *steps, result, "sys.stdin.read()")
 
-    events = await bench.run(bench.adapter(cli_path=cli))
+    events = await bench.run(adapter=bench.adapter(cli_path=cli))
 
     assert len([event for event in events if isinstance(event, ev.Unrecognized)]) == len(records)
     assert 3_000_000 in [len(event.content) for event in events if isinstance(event, ev.MessageReceived)]
@@ -239,7 +238,7 @@ async def test_a_client_that_does_not_say_what_it_used_is_ended(bench: Any, monk
     adapter = bench.adapter(cli_path=cli)
 
     with anyio.fail_after(PATIENCE_S), pytest.raises(ProviderError, match="did not say within"):
-        await bench.run(adapter, run_id="close-lipped")
+        await bench.run(adapter=adapter, run_id="close-lipped")
 
     assert bench.marked("close-lipped") == []
 

@@ -33,7 +33,7 @@ async def test_an_allowed_call_asks_once_and_completes_and_each_response_is_coun
         api.reply(api.text("I will"), api.bash("echo out"), cache_read=50, cache_write=7, output_tokens=30),
         api.reply(api.text("done"), input_tokens=200),
     )
-    events = await bench.run(bench.adapter(), gate)
+    events = await bench.run(gate)
 
     [call] = gate.calls
     assert (call.name, call.input["command"], call.turn) == ("Bash", "echo out", 1)
@@ -60,7 +60,7 @@ async def test_a_command_that_goes_on_in_the_background_has_not_succeeded(bench:
     api = bench.api
     calls = [api.tool("Bash", command=script, description="test", **more) for more in inputs]
     api.say(*map(api.reply, [*calls, api.bash("true"), *(api.text("done") for _ in range(4))]))
-    events = await bench.run(bench.adapter())
+    events = await bench.run()
 
     assert [event.unfinished for event in of(events, ev.ToolCallCompleted)] == [True, True, False]
 
@@ -74,7 +74,7 @@ async def test_a_gate_that_raises_ends_the_run_and_its_error_stays_here(bench: A
         raise RuntimeError("secret rule 7 broke")
 
     with pytest.raises(ProviderError, match="the gate failed"):
-        await bench.run(bench.adapter(), gate)
+        await bench.run(gate)
 
     assert not (bench.cwd / "never.txt").exists()
     assert "secret rule" not in str(api.requests)
@@ -90,7 +90,7 @@ async def test_the_run_continues_until_background_agents_are_done(bench: Any) ->
         api.reply(api.text("it is done")),
     )
     api.say(api.reply(api.bash("echo sub"), input_tokens=500), api.reply(api.text("sub done")), sub=True)
-    events = await bench.run(bench.adapter("Bash", "Agent"), gate)
+    events = await bench.run(gate, adapter=bench.adapter("Bash", "Agent"))
 
     assert [call.name for call in gate.calls] == ["Agent", "Bash"]
     assert events[-1].output == "it is done"
@@ -102,7 +102,7 @@ async def test_the_callers_own_permission_mode_stays_in_force(bench: Any) -> Non
     api = bench.api
     api.say(api.reply(api.bash("touch asked.txt")), api.reply(api.text("done")))
 
-    events = await bench.run(bench.adapter(permission_mode="dontAsk"))
+    events = await bench.run(adapter=bench.adapter(permission_mode="dontAsk"))
 
     assert not (bench.cwd / "asked.txt").exists()
     assert len(of(events, ev.ToolCallFailed)) == 1
@@ -133,7 +133,7 @@ async def test_a_sub_agents_usage_counts_while_it_still_works(bench: Any) -> Non
         sub=True,
     )
 
-    events = await bench.run(bench.adapter("Bash", "Agent"))
+    events = await bench.run(adapter=bench.adapter("Bash", "Agent"))
 
     second_main_turn = next(n for n, e in enumerate(events) if isinstance(e, ev.TurnStarted) and e.turn == 2)
     assert totals(events[:second_main_turn])[0] >= 5000 + 600
@@ -151,10 +151,10 @@ async def test_a_resumed_and_a_forked_session_count_from_zero(bench: Any) -> Non
     api.say(*(api.reply(api.text("ok"), input_tokens=1000, output_tokens=100) for _ in range(2)))
     api.say(api.reply(api.text("sub done"), input_tokens=5000, output_tokens=33), sub=True)
 
-    first = await bench.run(adapter, prompt="remember 7")
+    first = await bench.run(adapter=adapter, prompt="remember 7")
     session = session_of(first)
-    resumed = await bench.run(adapter, prompt="which?", resume=session)
-    forked = await bench.run(adapter, prompt="which?", resume=session, fork=True)
+    resumed = await bench.run(adapter=adapter, prompt="which?", resume=session)
+    forked = await bench.run(adapter=adapter, prompt="which?", resume=session, fork=True)
 
     assert totals(first)[:2] == (2 * 100 + 5000, 2 * 20 + 33)
     alone = (1000, 100, round(1000 * SONNET_IN + 100 * SONNET_OUT, 9))
@@ -168,7 +168,7 @@ async def test_an_unpriced_model_has_no_cost(bench: Any) -> None:
     """Tokens are reported; the client's guess at a price is not."""
     bench.api.say(bench.api.reply(bench.api.text("ok")))
 
-    events = await bench.run(bench.adapter(model="house-model-1"))
+    events = await bench.run(adapter=bench.adapter(model="house-model-1"))
 
     assert [event.cost_usd for event in usage(events)] == [None]
 
@@ -179,7 +179,7 @@ async def test_the_client_itself_stops_at_the_policys_turns(bench: Any) -> None:
     api.say(*(api.reply(api.bash(f"echo {n}")) for n in range(5)))
     options = adapter.compile(Policy(name="p", limits=Limits(max_turns=2)))
 
-    events = await bench.run(adapter, options=options)
+    events = await bench.run(adapter=adapter, options=options)
 
     assert len(api.requests) == 2
     assert [event.turn for event in events if isinstance(event, ev.TurnStarted)] == [1, 2, 3]
