@@ -16,7 +16,6 @@ import anyio
 import anyio.to_thread
 import loopback
 import pytest
-from claude_bench import ClientBench
 from proxy_processes import QUICK
 
 from proctor.adapters.agents.codex import session
@@ -27,6 +26,7 @@ from proctor.supervisor.ports.adapter import Gate, Launch, Provider
 from proctor.supervisor.run.provider_session import run_cancel_steps
 from proctor.supervisor.run.services import Clock
 from proctor.supervisor.testing.fakes import PATIENCE_S
+from tests.claude_bench import ClientBench
 
 Item = dict[str, Any]
 MCP_SERVER = {"command": sys.executable, "args": [str(QUICK)]}
