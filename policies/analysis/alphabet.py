@@ -24,7 +24,6 @@ from ..monitor.program import probe_of
 from ..rules.machine import ToolReturn, captured
 from ..rules.petri_net import Net
 from ..rules.rule import PriorOutput, Rule
-from ..values.globs import matcher
 from ..values.json_values import given_texts, text_of
 from ..values.paths import compile_path, path_steps
 from ..values.regexes import Regex
@@ -127,13 +126,10 @@ class Alphabet:
         """The operators that decide which slots a call of that name meets."""
         names = self._tools.names(name)
         for each in self._played:
-            scope = each.clause.scope
-            virtual = [v for v in each.virtual_tools if names.any(matcher(scope.expand(v.tool)))]
-            for v in virtual:
-                yield v.path, ("match", v.match)
+            for virtual in each.virtual_names(names):
+                yield virtual.path, ("match", virtual.match)
             for where in each.clause.wheres:
-                matches = matcher(scope.expand(where.tool))
-                if names.any(matches) or any(matches(v.as_) for v in virtual):
+                if each.means(each.clause.patterns(where.tool), names):
                     yield from atoms_of(where.where)
 
     def _distinguished(self, names: Sequence[str]) -> Iterator[Any]:
@@ -162,18 +158,12 @@ class Alphabet:
         names = self._tools.names(name)
         found = set()
         for each in self._played:
-            scope, record = each.clause.scope, each.clause.record
-            virtual = [v.as_ for v in each.virtual_tools if names.any(matcher(scope.expand(v.tool)))]
-
-            def is_meant(patterns: Iterable[str], virtual: Sequence[str] = virtual) -> bool:
-                matches = matcher(patterns)
-                return names.any(matches) or any(map(matches, virtual))
-
+            clause, record = each.clause, each.clause.record
             if isinstance(record, Rule) and record.key is not None:
-                named = is_meant(each.clause.patterns(*each.clause.roles.all()))
+                named = each.means(clause.patterns(*clause.roles.all()), names)
                 found |= {record.key} if named or each.rule.machine.every_call else set()
             for selector, path in () if isinstance(record, Net) else record.inputs():
-                found |= {path} if is_meant(scope.patterns(selector)) else set()
+                found |= {path} if each.means(clause.patterns(selector), names) else set()
         return found
 
     def _values_at(self, path: str, bound: set[str]) -> tuple[Any, ...]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections import deque
 from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Sequence
 from functools import cached_property, reduce
 from operator import and_
@@ -164,20 +163,18 @@ class Graph(RuleComponent):
     def moves(self) -> Sequence[Move] | None:
         """All that calls can do, those that are refused too; None if that is too much to look at."""
         found: dict[Move, None] = {}
-        queue, seen = deque([self.start]), {self.start}
-        while queue:
-            state = queue.popleft()
+
+        def steps(state: int) -> Iterator[tuple[int, Price, int | None]]:
             for mask in self._masks:
                 self._work.spend()
                 for ending in ENDINGS if mask & self.machine.outcomes else ENDINGS[:1]:
                     after = self.after(state, mask, ending)
                     found[Move(state, mask, after)] = None
-                    if after not in seen:
-                        seen.add(after)
-                        queue.append(after)
-            if len(seen) > MAX_STATES:
-                return None
-        return tuple(found)
+                    yield mask, (1, 0), after
+            if self.size > MAX_STATES:
+                yield 0, (0, 0), None
+
+        return tuple(found) if shortest(self.start, steps).steps is None else None
 
     @property
     def states(self) -> range:

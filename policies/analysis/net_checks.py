@@ -7,7 +7,7 @@ can (Karp and Miller's argument, kept true for priorities, capacities and silent
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
@@ -18,7 +18,7 @@ from ..rules.rule import names
 from ..stack.clauses import Clause
 from ..values.work_budget import Work
 from .components import copied
-from .explorer import ClauseGraph
+from .explorer import ClauseGraph, Price, shortest
 from .findings import PreflightFinding, finding
 
 if TYPE_CHECKING:
@@ -88,23 +88,25 @@ def walk(machine: NetMachine, masks: Iterable[int], work: Work | None = None) ->
     asks = sorted(mask for mask in set(masks) if mask)
     state, fired = machine.begin()
     first = _Reached(None, None, state, _position(machine, state), tuple(fired))
-    seen, queue = {first.position}, deque([first])
+    reached = {first.position: first}
     walked = Walked(fired=set(fired), highest=list(first.position.marking))
-    while queue:
-        at = queue.popleft()
-        for move in (*asks, *_ends(at.position)):
-            reached = _moved(machine, at, move, work)
-            if reached is None:
+
+    def steps(at: NetPosition) -> Iterator[tuple[Move, Price, NetPosition | None]]:
+        for move in (*asks, *_ends(at)):
+            after = _moved(machine, reached[at], move, work)
+            if after is None:
                 continue
-            walked.fired.update(reached.fired)
-            if reached.position in seen:
+            walked.fired.update(after.fired)
+            if after.position in reached:
                 continue
-            seen.add(reached.position)
-            walked.highest = list(map(max, walked.highest, reached.position.marking))
-            if (gains and _grows(machine, reached, walked, work)) or len(seen) > MAX_STATES:
-                walked.complete = False
-                return walked
-            queue.append(reached)
+            reached[after.position] = after
+            walked.highest = list(map(max, walked.highest, after.position.marking))
+            if (gains and _grows(machine, after, walked, work)) or len(reached) > MAX_STATES:
+                yield move, (0, 0), None
+                return
+            yield move, (1, 0), after.position
+
+    walked.complete = shortest(first.position, steps).steps is None
     return walked
 
 

@@ -1,6 +1,6 @@
 """A rule in a search, as written and as compiled, and the component of one that binds calls by values."""
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from copy import copy
 from typing import Any, NamedTuple
 
@@ -8,6 +8,7 @@ import msgspec
 from msgspec import UNSET
 
 from ..language.conditions import Condition, has_references
+from ..language.facts import CallNames
 from ..language.selectors import VirtualTool
 from ..monitor.program import CompiledRule
 from ..rules.memory import SessionFacts
@@ -15,6 +16,7 @@ from ..rules.precondition import Precondition
 from ..rules.python_check import Check
 from ..rules.rule import ComparedPath, PriorOutput, Rule
 from ..stack.clauses import Clause
+from ..values.globs import matcher
 from .components import ANY_OTHER, DENY, NEVER_SEEN, NOTHING, Component, InputClass, Reaction, RuleComponent, filled
 
 
@@ -179,6 +181,15 @@ class PlayedRule(NamedTuple):
         record = self.clause.record
         written = {name: value for name, value in msgspec.structs.asdict(record).items() if name not in silent}
         return type(record), written, repr(written)  # without their text, 1 is True
+
+    def virtual_names(self, names: CallNames) -> list[VirtualTool]:
+        """The virtual tools that calls with these names may be."""
+        return [each for each in self.virtual_tools if names.any(matcher(self.clause.scope.expand(each.tool)))]
+
+    def means(self, patterns: Iterable[str], names: CallNames) -> bool:
+        """Whether patterns match calls with these names, by one of them or by a virtual name."""
+        matches = matcher(patterns)
+        return names.any(matches) or any(matches(each.as_) for each in self.virtual_names(names))
 
     @property
     def conditions(self) -> list[Condition]:

@@ -29,7 +29,7 @@ from .certificate import NothingCertificate, Side
 from .components import LEVELS, WARN, Standard
 from .findings import Proved, Refuted, Unknown
 from .played_rule import PlayedRule
-from .refinement import Implication, Obligation, Setting, implied
+from .refinement import Implication, PropertyPart, Setting, implied
 from .replaying import Replayed
 from .values import are_covered, atoms_of, candidates, depend_on_directories, documents, is_member, literals
 
@@ -67,7 +67,7 @@ def answer(
     if question == "same_as":
         return _alike(inquiry, other)
     if question == "keeps":
-        return inquiry.implies(other, Standard(True)).whole_answer()
+        return Direction(inquiry, other, Standard(True)).whole_answer()
     return inquiry.no_looser(other).whole_answer()
 
 
@@ -170,11 +170,7 @@ class Inquiry(NamedTuple):
 
     def no_looser(self, other: Policy, words: str = "") -> Direction:
         """Whether every session that the stack lets through is let through by another policy."""
-        return self.implies(other, Standard(False, _wider_approvals(self.stack, other)), words)
-
-    def implies(self, property: Policy, standard: Standard, words: str = "") -> Direction:
-        """Whether every session that the stack lets through keeps a policy."""
-        return Direction(self, property, standard, words)
+        return Direction(self, other, Standard(False, _wider_approvals(self.stack, other)), words)
 
     def reach(self, selector: Any) -> Proved | Refuted | Unknown:
         """Whether a call that a selector means can ever be let through."""
@@ -187,7 +183,7 @@ class Inquiry(NamedTuple):
         property = Policy(
             name="reach", tool_rules=[deny], aliases=aliases, virtual_tools=virtual, on_violation="cancel"
         )
-        got = self.implies(property, Standard(True)).whole_answer()
+        got = Direction(self, property, Standard(True)).whole_answer()
         if isinstance(got, Refuted):
             return msgspec.structs.replace(got, reason=f"{deny.words().removeprefix('no ')} can be called")
         if isinstance(got, Proved):
@@ -201,11 +197,11 @@ class Direction:
     `refuted` is the shortest that was found: what it breaks, by name, and where.
     """
 
-    def __init__(self, inquiry: Inquiry, property: Policy, standard: Standard, words: str) -> None:
+    def __init__(self, inquiry: Inquiry, property: Policy, standard: Standard, words: str = "") -> None:
         self._stack, self._property, self._standard, self._words = inquiry.stack, property, standard, words
         self._work = inquiry.work
         self._found: list[Implication] = []
-        self._open: list[tuple[Setting, str, Obligation]] = []
+        self._open: list[tuple[Setting, str, PropertyPart]] = []
         self._ended: list[Implication] = []
         self.refuted: tuple[Implication, str, RunContext] | None = None
         table = [each for each in inquiry.tools or () if isinstance(each, Tool)]
@@ -360,7 +356,7 @@ def _wider_approvals(stack: Policy, property: Policy) -> str:
     return ""
 
 
-def _parts_of(setting: Setting, property: Side) -> Iterator[tuple[str, Obligation]]:
+def _parts_of(setting: Setting, property: Side) -> Iterator[tuple[str, PropertyPart]]:
     """The parts of a property that have to be implied: its rules, and the limits and budgets that matter."""
     yield from property.rules.items()  # whatever its action: a finding may have its own, as an approval has
     for entry in property.limits:

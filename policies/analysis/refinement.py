@@ -73,11 +73,11 @@ class Setting(NamedTuple):
     standard: Standard
 
 
-Obligation: TypeAlias = PlayedRule | LimitEntry | BudgetEntry
+PropertyPart: TypeAlias = PlayedRule | LimitEntry | BudgetEntry
 """A part of a property."""
 
 
-def implied(setting: Setting, rule: Obligation, deepest: int | None = None) -> Implication:
+def implied(setting: Setting, rule: PropertyPart, deepest: int | None = None) -> Implication:
     """Whether every session that the stack lets through keeps one part of a property."""
     if isinstance(rule, BudgetEntry):
         stack, property = setting.stack.program, setting.property
@@ -138,7 +138,7 @@ def _bounding(stack: Side, name: str, limit: LimitEntry) -> LimitEntry | None:
     return min(wide, key=lambda entry: entry.limit.max, default=None)
 
 
-def _alike(stack: Side, rule: Obligation) -> Iterator[tuple[str, PlayedRule | LimitEntry]]:
+def _alike(stack: Side, rule: PropertyPart) -> Iterator[tuple[str, PlayedRule | LimitEntry]]:
     """The rule or limit that the search begins with: one that says the same, or else is about the same tools."""
     if isinstance(rule, LimitEntry):
         yield from ((id, e) for id, e in _limits_by_id(stack) if e.name == rule.name)
@@ -156,7 +156,7 @@ def _limits_by_id(stack: Side) -> Iterator[tuple[str, LimitEntry]]:
     return ((f"limit {n}", entry) for n, entry in enumerate(stack.limits))
 
 
-def _of_type(stack: Side, rule: Obligation) -> Program | None:
+def _of_type(stack: Side, rule: PropertyPart) -> Program | None:
     """The rules of the stack that have the type of a rule of the property, by themselves; None without any."""
     if not isinstance(rule, PlayedRule):
         return None
@@ -189,7 +189,7 @@ def _is_over(product: SessionProduct, at: Sequence[int]) -> bool:
 
 
 class _Refinement:
-    def __init__(self, setting: Setting, rule: Obligation, followed: int, deepest: int | None) -> None:
+    def __init__(self, setting: Setting, rule: PropertyPart, followed: int, deepest: int | None) -> None:
         self.setting, self.rule, self.followed, self.deepest = setting, rule, followed, deepest
         self.included: dict[str, PlayedRule | LimitEntry] = dict(_alike(setting.stack, rule))
         self._alike = _of_type(setting.stack, rule)
@@ -241,7 +241,7 @@ class _Refinement:
         played: list[PlayedRule] = []
         parts: list[Any] = []
 
-        def component(rule: Obligation, *, asked_of: bool) -> Component:
+        def component(rule: PropertyPart, *, asked_of: bool) -> Component:
             if not isinstance(rule, PlayedRule):
                 return LimitComponent(rule) if isinstance(rule, LimitEntry) else BudgetComponent(rule.action)
             made = rule.component(len(parts), facts, asked_of=asked_of)
