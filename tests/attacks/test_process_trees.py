@@ -290,28 +290,31 @@ async def test_runs_that_are_called_alike_in_two_stores_are_two(tmp_path: Path) 
     assert sleepers(71009) == []
 
 
-KILLER = """
+KILLS = """
 import os, sys
-guardian = os.getppid()
-while b"guardian.py" not in open(f"/proc/{guardian}/cmdline", "rb").read():
-    guardian = int(open(f"/proc/{guardian}/stat").read().rpartition(")")[2].split()[1])
-if os.fork():
-    os._exit(0)
-os.setsid()
-if os.fork():
-    os._exit(0)
-open(sys.argv[1], "w").close()
-os.kill(guardian, 9)
-os.environ.clear()
-os.execv("/bin/sleep", ["sleep", "71010"])
+
+def kill(*about):
+    guardian = os.getppid()
+    while b"guardian.py" not in open(f"/proc/{guardian}/cmdline", "rb").read():
+        guardian = int(open(f"/proc/{guardian}/stat").read().rpartition(")")[2].split()[1])
+    if os.fork():
+        os._exit(0)
+    os.setsid()
+    if os.fork():
+        os._exit(0)
+    open(sys.argv[1], "w").close()
+    os.kill(guardian, 9)
+    os.environ.clear()
+    os.execv("/bin/sleep", ["sleep", sys.argv[2]])
 """
+"""By a daemon of no session, environment or parent of the run, which stays."""
 
 
 def killing(folder: Path) -> str:
-    """A command whose daemon, of no session, environment or parent of the run, kills the guardian and stays."""
+    """A command whose daemon kills the guardian and stays."""
     program = folder / "killer.py"
-    program.write_text(KILLER)
-    return f"{sys.executable} {program} {folder / 'killed'}"
+    program.write_text(f"{KILLS}\nkill()\n")
+    return f"{sys.executable} {program} {folder / 'killed'} 71010"
 
 
 async def test_a_guardian_that_is_killed_fails_the_run_and_what_killed_it_is_ended(tmp_path: Path) -> None:

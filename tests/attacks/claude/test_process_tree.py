@@ -15,7 +15,7 @@ from proxy_processes import QUICK
 from proctor.policies import parse_policies
 from proctor.supervisor import ProviderError, run_once
 
-from ..test_process_trees import sleepers, until
+from ..test_process_trees import KILLS, sleepers, until
 
 pytestmark = [
     pytest.mark.claude,
@@ -45,20 +45,8 @@ import subprocess
 subprocess.Popen(["setsid", "env", "-i", "sleep", "72003"], start_new_session=True)
 {ANSWERS}
 """
-KILLER = f"""
-import os, signal
-
-def kill(*about):
-    guardian = os.getppid()
-    while b"guardian.py" not in open(f"/proc/{{guardian}}/cmdline", "rb").read():
-        guardian = int(open(f"/proc/{{guardian}}/stat").read().rpartition(")")[2].split()[1])
-    if os.fork():
-        os._exit(0)
-    os.setsid()
-    os.kill(guardian, 9)
-    os.environ.clear()
-    os.execv("/bin/sleep", ["sleep", "72004"])
-
+KILLER = f"""{KILLS}
+import signal
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
     signal.signal(number, kill)
 {ANSWERS}
@@ -106,7 +94,12 @@ async def test_a_guardian_that_is_killed_while_the_client_disconnects_fails_the_
 ) -> None:
     """An MCP server waits until the client, which is done, hangs up; it is ended with the guardian that it kills."""
     await anyio.Path(tmp_path / "killer.py").write_text(KILLER)
-    servers = {"odd": {"command": sys.executable, "args": [str(tmp_path / "killer.py")]}}
+    servers = {
+        "odd": {
+            "command": sys.executable,
+            "args": [str(tmp_path / name) for name in ("killer.py", "killed")] + ["72004"],
+        }
+    }
     bench.api.say(bench.api.reply(bench.api.bash("echo x")), bench.api.reply(bench.api.text("done")))
 
     with pytest.raises(ProviderError, match=r"was killed \(signal 9\)") as failed:
