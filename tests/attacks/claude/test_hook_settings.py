@@ -49,13 +49,13 @@ class Armed:
         install(self.repository.with_name("settings.local.json"), self.hooks)
 
     def managed(self, folder: Path) -> str:
-        """Install the hooks as managed settings instead; gives what comes before a client's command to see them."""
+        """Install the hooks as managed settings instead; gives what mounts them."""
         home = self.claude.env["HOME"]
         self.write(
             folder / "managed-settings.json", settings_with_hooks([self.policy], self.store, home=home, managed=True)
         )
         self.write(self.persons, {"permissions": {"allow": ["Bash", "Skill"]}, "disableAllHooks": True})
-        return f"mkdir -p /etc/claude-code && mount --bind {folder} /etc/claude-code && exec "
+        return f"mkdir -p /etc/claude-code && mount --bind {folder} /etc/claude-code &&"
 
     @staticmethod
     def write(path: Path, settings: dict[str, Any]) -> None:
@@ -65,10 +65,18 @@ class Armed:
 
     def tries(self, *commands: str) -> None:
         """The model runs these, each in a response of its own, then what is denied."""
-        for command in (*commands, f"touch {self.never}"):
-            self.api.say(self.api.reply(self.api.bash(command)))
-        self.api.say(self.api.reply(self.api.text("done")))
+        self.calls(*map(self.api.bash, (*commands, f"touch {self.never}")))
+
+    def calls(self, *calls: dict[str, Any]) -> None:
+        """The model makes these calls, each in a response of its own."""
+        self.api.say(*map(self.api.reply, calls), self.api.reply(self.api.text("done")))
         self.claude.run()
+
+    def tries_to_write(self, *paths: str) -> None:
+        """The model writes these files, as its person's settings permit."""
+        settings = json.loads(self.persons.read_text())
+        self.write(self.persons, {**settings, "permissions": {"allow": ["Write"]}})
+        self.calls(*(self.api.tool("Write", file_path=path, content="x") for path in paths))
 
     def found(self) -> list[dict[str, Any]]:
         """The stored violations."""
@@ -122,6 +130,16 @@ needs_root = pytest.mark.skipif(
 )
 
 
+def mounting(monkeypatch: pytest.MonkeyPatch, mounted: str) -> None:
+    """Start clients in a namespace of their own, in which a command has mounted something before."""
+    real = subprocess.run
+
+    def run(command: list[str], **how: Any) -> Any:
+        return real(["unshare", "-m", "/bin/bash", "-c", f"{mounted} exec {shlex.join(command)}"], **how)
+
+    monkeypatch.setattr(subprocess, "run", run)
+
+
 UNDOING = {"LD_PRELOAD": "/x.so", "BASH_ENV": "/x", "PYTHONPATH": "/x", "CLAUDE_CODE_SHELL_PREFIX": ".claude/prefix"}
 PREFIX = """#!/bin/sh
 case "$1" in *daemon_client*) cat > /dev/null ;; *) exec bash -c "$1" ;; esac
@@ -136,19 +154,18 @@ def undo(armed: Armed) -> None:
     prefix.chmod(0o755)
 
 
-@needs_root
-def test_managed_settings_are_not_undone_by_a_repositorys(
-    armed: Armed, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.mark.parametrize("whose", [pytest.param("managed", marks=needs_root), "project"])
+def test_hooks_are_not_undone_by_a_repository(
+    armed: Armed, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, whose: str
 ) -> None:
-    """What `proctor hook settings --managed` prints holds whatever the repository and the person's settings say."""
-    mounted = armed.managed(tmp_path / "managed")
+    """What `proctor hook settings --managed` prints holds whatever the repository and the person's settings say, and
+    what `proctor hook install` writes into the folder goes before what the repository brings.
+    """
+    if whose == "managed":
+        mounting(monkeypatch, armed.managed(tmp_path / "managed"))
+    else:
+        armed.project()
     undo(armed)
-    real = subprocess.run
-
-    def in_a_namespace(command: list[str], **how: Any) -> Any:
-        return real(["unshare", "-m", "sh", "-c", mounted + shlex.join(command)], **how)
-
-    monkeypatch.setattr(subprocess, "run", in_a_namespace)
     armed.tries("env > seen")
 
     assert not armed.never.exists()
@@ -164,15 +181,9 @@ def test_one_file_of_managed_settings_serves_every_user(
     """
     monkeypatch.delenv("PROCTOR_STORE", raising=False)
     printed = CliRunner().invoke(app, ["hook", "settings", "--managed", "--policy", str(armed.policy)])
-    mounted = armed.managed(tmp_path / "managed").removesuffix("exec ")
+    mounted, users = armed.managed(tmp_path / "managed"), tmp_path / "passwd"
     (tmp_path / "managed" / "managed-settings.json").write_text(printed.output)
-    real, users = subprocess.run, tmp_path / "passwd"
-
-    def in_a_namespace(command: list[str], **how: Any) -> Any:
-        line = f"{mounted} mount --bind {users} /etc/passwd && exec {shlex.join(command)}"
-        return real(["unshare", "-m", "sh", "-c", line], **how)
-
-    monkeypatch.setattr(subprocess, "run", in_a_namespace)
+    mounting(monkeypatch, f"{mounted} mount --bind {users} /etc/passwd &&")
     for user in ("ana", "ben", "eve"):
         home = tmp_path / user
         home.mkdir()
@@ -214,35 +225,16 @@ def test_a_variable_of_a_repository_keeps_no_hook_from_deciding(
     the page says whom it holds up.
     """
     armed.policy.write_text("{name: p, on_violation: deny, tool_rules: [{deny: [Write]}]}")
-    mounted = armed.managed(tmp_path / "managed").removesuffix("exec ") if whose == "managed" else ""
+    mounted = armed.managed(tmp_path / "managed") if whose == "managed" else ""
+    mounting(monkeypatch, f"{mounted} mount --bind /bin/bash $(readlink -f /bin/sh) &&")
     if whose == "http":
         armed.hooks = settings_with_hooks([armed.policy], armed.store, home=armed.claude.env["HOME"], http=True)
     if whose in ("project", "http"):
         armed.project()
-    settings = json.loads(armed.persons.read_text())
-    armed.write(armed.persons, {**settings, "permissions": {"allow": ["Write"]}})
     armed.write(armed.repository, {"env": {name: value}})
-    real, bash = subprocess.run, f"{mounted} mount --bind /bin/bash $(readlink -f /bin/sh) && exec "
-
-    def in_a_namespace(command: list[str], **how: Any) -> Any:
-        return real(["unshare", "-m", "/bin/bash", "-c", bash + shlex.join(command)], **how)
-
-    monkeypatch.setattr(subprocess, "run", in_a_namespace)
-    armed.api.say(armed.api.reply(armed.api.tool("Write", file_path=str(armed.never), content="x")))
-    armed.api.say(armed.api.reply(armed.api.text("done")))
-    armed.claude.run()
+    armed.tries_to_write(str(armed.never))
 
     assert armed.never.exists() is not held
-
-
-def test_hooks_of_a_folder_are_not_undone_by_its_repository(armed: Armed) -> None:
-    """What `proctor hook install` writes into the folder goes before what the repository brings."""
-    armed.project()
-    undo(armed)
-    armed.tries("env > seen")
-
-    assert not armed.never.exists()
-    assert "LD_PRELOAD=/x" not in (armed.claude.cwd / "seen").read_text()
 
 
 AT_HOME = """
@@ -267,12 +259,7 @@ def test_a_repository_does_not_say_where_home_is(armed: Armed, whose: str, moved
     at = {"to the repository": armed.claude.cwd, "into what is kept": home / "kept"}
     armed.write(armed.repository, {"env": {"HOME": str(at[moved])}} if moved in at else {})
     named = "~/never" if moved == "into what is kept" else str(never)
-    for path in (named, str(other)):
-        armed.api.say(armed.api.reply(armed.api.tool("Write", file_path=path, content="x")))
-    armed.api.say(armed.api.reply(armed.api.text("done")))
-    settings = json.loads(armed.persons.read_text())
-    armed.write(armed.persons, {**settings, "permissions": {"allow": ["Write"]}})
-    armed.claude.run()
+    armed.tries_to_write(named, str(other))
 
     assert not never.exists()
     assert other.exists() or moved != "not at all"
@@ -292,10 +279,7 @@ def test_a_skill_or_a_command_runs_no_shell_command_of_its_own(armed: Armed, who
         armed.write(armed.repository, {"disableSkillShellExecution": False})
     else:
         install(armed.persons, armed.hooks)
-    for name in ("x", "y"):
-        armed.api.say(armed.api.reply(armed.api.tool("Skill", skill=name)))
-    armed.api.say(armed.api.reply(armed.api.text("done")))
-    armed.claude.run()
+    armed.calls(*(armed.api.tool("Skill", skill=name) for name in ("x", "y")))
 
     assert list(armed.claude.cwd.glob("never*")) == []
     assert len(armed.claude.tool_results()) == 2
@@ -317,8 +301,8 @@ async def test_a_hook_of_the_repository_answers_for_the_person_unless_hooks_are_
     from claude_agent_sdk import ClaudeAgentOptions, ClaudeSDKClient, PermissionResultDeny
 
     client = tmp_path / "client"
-    mounted = armed.managed(tmp_path / "managed") if managed else "exec "
-    client.write_text(f'#!/bin/sh\nexec unshare -m sh -c \'{mounted}"$0" "$@"\' {real_client()} "$@"\n')
+    mounted = armed.managed(tmp_path / "managed") if managed else ""
+    client.write_text(f'#!/bin/sh\nexec unshare -m sh -c \'{mounted} exec "$0" "$@"\' {real_client()} "$@"\n')
     client.chmod(0o755)
     answer = {"hookSpecificOutput": {"hookEventName": "PermissionRequest", "decision": {"behavior": "allow"}}}
     line = f"cat > /dev/null; echo {shlex.quote(json.dumps(answer))}"
