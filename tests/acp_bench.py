@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import sys
-import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -46,7 +45,7 @@ class Scripts:
     async def run(self, adapter: AcpAdapter, **gate: Any) -> Driven:
         """Run it to its end, in bounded time."""
         with anyio.fail_after(PATIENCE_S):
-            return await Drive(adapter, **gate).run(run_id=f"run-{uuid.uuid4().hex}")
+            return await Drive(adapter, **gate).run()
 
     def received_messages(self, method: str | None = None) -> list[dict[str, Any]]:
         """The messages that the agent received: those of a method, or the answers."""

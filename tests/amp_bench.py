@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import sys
-import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -43,7 +42,7 @@ class Bench:
         if policy is not None:
             gate["options"] = adapter.compile(policy)
         with anyio.fail_after(PATIENCE_S):
-            return await Drive(adapter, **gate).run("do it", run_id=f"run-{uuid.uuid4().hex}")
+            return await Drive(adapter, **gate).run("do it")
 
     def started_with(self) -> Any:
         """What the stand-in was started with."""

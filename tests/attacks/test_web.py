@@ -245,7 +245,10 @@ def test_a_token_file_that_others_can_read_is_refused(tmp_path: Path) -> None:
     file.chmod(0o600)
     for text, why in (
         ("tokens: [{name: a, token: short}]", "at least 16"),
-        ("tokens: [{name: a, token: aaaaaaaaaaaaaaaaaaaa, roles: [admin]}]", "admin"),
+        (
+            "tokens: [{name: a, token: aaaaaaaaaaaaaaaaaaaa, roles: [see, Explode]}]",
+            r"unknown value `Explode`.*; a role is one of see, answer, stop",
+        ),
         ("tokens: [{name: a}]", "one of"),
         ("tokens: [{token: aaaaaaaaaaaaaaaaaaaa}]", "name"),
         (f"tokens: [{{name: a, token: {'ä' * 20}}}]", "ASCII"),

@@ -18,11 +18,10 @@ import web_server
 from calling import called
 from web_server import ANA, BEN, Site
 
-from proctor.adapters.operations.identities import read_tokens
 from proctor.adapters.stores import SQLiteStore
 from proctor.adapters.web.webhook import begin, cursor_of
 from proctor.policies.events import RunCancelled, RunStarted, ToolApprovalDenied, ToolApprovalRequested
-from proctor.supervisor import RunInfo, UsageError, prune
+from proctor.supervisor import RunInfo, prune
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytest.importorskip("apprise", reason="pip install '.[notify]'")
@@ -304,13 +303,3 @@ def test_the_code_opens_the_page_with_its_token(tmp_path: Path) -> None:
     assert token
     assert expected.read_text(encoding="utf-8") in shown
     assert token not in shown
-
-
-def test_an_unknown_role_is_named_with_those_there_are(tmp_path: Path) -> None:
-    """As it is written."""
-    file = tmp_path / "tokens.yaml"
-    file.write_text("tokens: [{name: a, token: 0123456789abcdef0123, roles: [see, Explode]}]")
-    file.chmod(0o600)
-
-    with pytest.raises(UsageError, match=r"unknown value `Explode`.*; a role is one of see, answer, stop"):
-        read_tokens(str(file))

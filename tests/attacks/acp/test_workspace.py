@@ -1,7 +1,6 @@
 """What a repository holds does not configure the real opencode and Gemini CLI."""
 
 import json
-import uuid
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +88,7 @@ async def test_nothing_of_the_workspace_is_loaded(bench: Any, name: str) -> None
     env = {**bench.environment(name), "SHELL": "/bin/dash"}
     for prompt in (f"{bench.prompt(*replies)} @secret.txt", "/cmd"):
         with anyio.fail_after(PATIENCE_S):
-            await Drive(bench.agent(name, env=env), answer=gate).run(prompt, run_id=f"run-{uuid.uuid4().hex}")
+            await Drive(bench.agent(name, env=env), answer=gate).run(prompt)
 
     assert sorted(file.name for file in bench.cwd.glob("RAN-*")) == []
     assert [call.name for call in gate.calls] == ["execute", "edit"]
