@@ -90,6 +90,10 @@ class Agent:
         """The names that hooks have for the tools that the model was offered last."""
         raise NotImplementedError
 
+    def serve(self, name: str, program: Path) -> str:
+        """It has an MCP server of this name; gives its own name of the server's tool `write`."""
+        raise NotImplementedError
+
     def usage(self) -> list[dict[str, Any]]:
         """The stored reports of tokens."""
         rows = stored_rows(self.store, "SELECT data FROM events WHERE type = 'token_usage_updated'")
@@ -167,16 +171,18 @@ class Codex(Agent):
 
 
 class Npm(Agent):
-    """A client from npm, with the scripted APIs of all of them."""
+    """A client from npm, with the scripted APIs of all of them, started with some words before its prompt."""
+
+    words: tuple[str, ...] = ()
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch, api: acp_bench.ModelAPI) -> None:
         self.api = api
         self.bench = acp_bench.Bench(root, api)
         super().__init__(root, monkeypatch)
+        self.env = self.bench.environment(self.name)
 
-    def environment(self, **more: str) -> dict[str, str]:
-        """The client's whole environment."""
-        return {**self.bench.environment(self.name), **more}
+    def run(self, *turns: list[tuple[str, dict[str, Any]]]) -> str:
+        return self.started(*self.words, self.prompt(turns))
 
     def program(self) -> str:
         """The client."""
@@ -185,10 +191,10 @@ class Npm(Agent):
             pytest.skip(f"needs the agent `{self.name}`: run .ci/npm-agents")
         return str(found)
 
-    def started(self, *words: str, env: dict[str, str]) -> str:
+    def started(self, *words: str) -> str:
         """What the model was results last, when the client has ended."""
         subprocess.run(
-            [self.program(), *words], cwd=self.cwd, env=env, stdin=subprocess.DEVNULL, timeout=PATIENCE_S * 4,
+            [self.program(), *words], cwd=self.cwd, env=self.env, stdin=subprocess.DEVNULL, timeout=PATIENCE_S * 4,
             capture_output=True,
         )  # fmt: skip
         wait_for_hooks(self.store)
@@ -199,10 +205,6 @@ class Npm(Agent):
         each = [one for tool in tools for one in tool.get("functionDeclarations", [tool])]
         return [str(one.get("function", one)["name"]) for one in each]
 
-    def serve(self, name: str, program: Path) -> str:
-        """It has an MCP server of this name; gives its own name of the server's tool `write`."""
-        raise NotImplementedError
-
     def prompt(self, turns: tuple[list[tuple[str, dict[str, Any]]], ...]) -> str:
         """A prompt with the calls of each turn."""
         return str(acp_bench.scene(*({"calls": calls} for calls in turns)))
@@ -211,14 +213,11 @@ class Npm(Agent):
 class Gemini(Npm):
     """`gemini -p`, which asks nobody."""
 
-    name, bash = "gemini", "run_shell_command"
-
-    def run(self, *turns: list[tuple[str, dict[str, Any]]]) -> str:
-        return self.started("--approval-mode", "yolo", "-p", self.prompt(turns), env=self.env)
+    name, bash, words = "gemini", "run_shell_command", ("--approval-mode", "yolo", "-p")
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch, api: acp_bench.ModelAPI) -> None:
         super().__init__(root, monkeypatch, api)
-        self.env = self.environment(GEMINI_CLI_TRUST_WORKSPACE="true")
+        self.env["GEMINI_CLI_TRUST_WORKSPACE"] = "true"
 
     def serve(self, name: str, program: Path) -> str:
         settings = self.home / ".gemini" / "settings.json"
@@ -237,21 +236,20 @@ class Gemini(Npm):
 class Opencode(Npm):
     """`opencode run`, whose own permissions allow everything."""
 
-    name, bash = "opencode", "bash"
+    name, bash, words = "opencode", "bash", ("run",)
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch, api: acp_bench.ModelAPI) -> None:
         super().__init__(root, monkeypatch, api)
-        env = self.environment(XDG_CONFIG_HOME=str(self.home / ".config"))
-        config = {**json.loads(env["OPENCODE_CONFIG_CONTENT"]), "permission": {"*": "allow"}}
-        self.env = {**env, "OPENCODE_CONFIG_CONTENT": json.dumps(config)}
+        self.env["XDG_CONFIG_HOME"] = str(self.home / ".config")
+        self.configure(permission={"*": "allow"})
 
-    def run(self, *turns: list[tuple[str, dict[str, Any]]]) -> str:
-        return self.started("run", self.prompt(turns), env=self.env)
+    def configure(self, **more: Any) -> None:
+        """More of its configuration."""
+        config = {**json.loads(self.env["OPENCODE_CONFIG_CONTENT"]), **more}
+        self.env["OPENCODE_CONFIG_CONTENT"] = json.dumps(config)
 
     def serve(self, name: str, program: Path) -> str:
-        servers = {name: {"type": "local", "command": [sys.executable, str(program)], "enabled": True}}
-        config = {**json.loads(self.env["OPENCODE_CONFIG_CONTENT"]), "mcp": servers}
-        self.env["OPENCODE_CONFIG_CONTENT"] = json.dumps(config)
+        self.configure(mcp={name: {"type": "local", "command": [sys.executable, str(program)], "enabled": True}})
         return f"{name}_write"
 
     def shell(self, command: str) -> tuple[str, dict[str, Any]]:
@@ -268,14 +266,7 @@ class Opencode(Npm):
 class Copilot(Npm):
     """`copilot -p`, which asks nobody."""
 
-    name, bash = "copilot", "bash"
-
-    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch, api: acp_bench.ModelAPI) -> None:
-        super().__init__(root, monkeypatch, api)
-        self.env = self.environment()
-
-    def run(self, *turns: list[tuple[str, dict[str, Any]]]) -> str:
-        return self.started("--allow-all", "-p", self.prompt(turns), env=self.env)
+    name, bash, words = "copilot", "bash", ("--allow-all", "-p")
 
     def serve(self, name: str, program: Path) -> str:
         servers = {name: {"type": "local", "command": sys.executable, "args": [str(program)], "tools": ["*"]}}
@@ -564,7 +555,7 @@ def test_what_copilot_does_on_autopilot_is_of_the_run_that_a_person_prompted(age
         [],
         [agent.shell("touch f2")],
     )
-    agent.started("--autopilot", "--allow-all", "-p", agent.prompt(calls), env=agent.env)
+    agent.started("--autopilot", "--allow-all", "-p", agent.prompt(calls))
     end, deadline = "run_cancelled" if cancels else "run_completed", time.monotonic() + PATIENCE_S
     while not recorded(agent.store, end) and time.monotonic() < deadline:
         time.sleep(0.1)
@@ -749,7 +740,7 @@ def test_what_a_prompt_brings_along_is_none_of_the_words_of_the_user(agent: Any,
         "opencode-file": ("run", prompt, "-f", "note.txt"),
         "opencode-command": ("run", "--command", "pay", prompt),
     }
-    agent.started(*words[f"{agent.name}-{how}"], env=agent.env)
+    agent.started(*words[f"{agent.name}-{how}"])
 
     assert "refund A7" in json.dumps(agent.api.requests[-1])
     assert recorded(agent.store, "tool_call_denied") == ["tool_call_denied"]
