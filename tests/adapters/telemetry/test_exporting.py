@@ -10,6 +10,9 @@ from typing import Any
 import anyio
 import loopback
 import pytest
+
+pytest.importorskip("opentelemetry.sdk", reason="pip install '.[otel]'")
+
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+pytest.importorskip("claude_agent_sdk", reason="needs Claude Code: pip install '.[claude]'")
+
 from proctor.adapters.agents.claude.hooks import ClaudeCalls
 from proctor.adapters.agents.claude.translation import ClaudeTranslation, SessionMeter
 from proctor.policies import events as ev
