@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from proctor.policies import Deny, Event, Limits, Policy, ToolCall
-from proctor.supervisor import CancelStep, GateAnswer, Launch, MemoryStore, Provider
+from proctor.supervisor import CancelStep, GateAnswer, Launch, MemoryStore, Provider, Store
 from proctor.supervisor.testing import FakeAdapter
 
 OPEN = Policy(name="open", limits=Limits(max_tool_calls=1000))
@@ -67,6 +67,12 @@ class Before(MemoryStore):
                 raise self._first
             await self._first()
         return await super().append(events, **owned)
+
+
+async def record_of(store: Store) -> list[Event]:
+    """The record of the only run of a store."""
+    (run,) = await store.runs()
+    return [event async for event in store.read(run.session_id)]
 
 
 def around(**methods: Callable[..., Awaitable[Any]]) -> MemoryStore:

@@ -48,7 +48,12 @@ async def test_a_granted_call_runs_with_the_input_that_was_shown() -> None:
     assert result.policy.violations == ()
 
 
+def not_awaited(request: ApprovalRequest) -> ApprovalAnswer:
+    return ApprovalAnswer(granted=True, by="ana")
+
+
 @pytest.mark.parametrize(("answer", "why"), [
+    (not_awaited, "TypeError: it returned a value of type `ApprovalAnswer`: write it as an `async def`"),
     (True, "UsageError: expected an `ApprovalAnswer`, got a value of type `bool`"),
     ("yes", "UsageError: expected an `ApprovalAnswer`, got a value of type `str`"),
     (OSError("no display"), "OSError: no display"),
@@ -59,14 +64,15 @@ async def test_a_granted_call_runs_with_the_input_that_was_shown() -> None:
     (ApprovalAnswer(granted=True, by="ana", reason="\udcff"), "surrogates not allowed"),
 ], ids=str)  # fmt: skip
 async def test_what_is_no_answer_is_not_yes(answer: Any, why: str) -> None:
-    """An approver that raises, or answers with something else, has failed: the call is refused, the run goes on, and
-    its record says why.
+    """An approver that raises, answers with something else, or is a plain function, has failed: the call is refused,
+    the run goes on, and its record says why.
     """
 
     async def approver(request: ApprovalRequest) -> Any:
         return answer
 
     failing: Any = FakeApprover(None, error=answer) if isinstance(answer, Exception) else approver
+    failing = answer if answer is not_awaited else failing
     adapter = FakeAdapter([BASH, Ask(name="read")])
     result = await run_once(adapter, "go", policies=[ASKING], approver=failing)
 
@@ -77,22 +83,6 @@ async def test_what_is_no_answer_is_not_yes(answer: Any, why: str) -> None:
     assert denied.reason.startswith("the approver failed: ")
     assert denied.reason.endswith(why)
     assert result.status == "completed"
-
-
-async def test_an_approver_that_is_not_awaited_is_told_so() -> None:
-    """A plain function answers nothing: its call is refused, and the record says what to write."""
-
-    def approver(request: ApprovalRequest) -> Any:
-        return ApprovalAnswer(granted=True, by="ana")
-
-    adapter = FakeAdapter([BASH])
-    result = await run_once(adapter, "go", policies=[ASKING], approver=approver)
-
-    assert adapter.ran == []
-    (denied,) = of_type(result.events, ev.ToolApprovalDenied)
-    assert denied.reason == (
-        "the approver failed: TypeError: it returned a value of type `ApprovalAnswer`: write it as an `async def`"
-    )
 
 
 async def test_an_answer_for_another_input_is_an_error_and_answers_nothing() -> None:
@@ -391,15 +381,6 @@ async def test_a_held_calls_violation_is_recorded_as_what_it_came_to(granted: bo
     assert result.policy.action == "request_approval"
     assert [rule.status for rule in result.policy.rules.values()] == ["held" if granted else "violated"]
     assert len(request.violations) == 1
-
-
-@pytest.mark.trio
-async def test_of_an_expired_approval_the_model_hears_that_nobody_gave_it(autojump_clock: object) -> None:
-    """And nothing else."""
-    adapter = FakeAdapter([Ask(name="bash", id="c1")])
-    await run_once(adapter, "go", policies=[ASKING], store=MemoryStore())
-
-    assert adapter.answers["c1"].tell_model == "Nobody approved this call of tool 'bash' in time."
 
 
 @pytest.mark.trio

@@ -35,7 +35,7 @@ from proctor.supervisor import (
 from proctor.supervisor.testing import Ask, Crash, FakeAdapter, FakeApprover, FakePublisher, Pause
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
-from .test_isolation import cancel_its_task, raise_a_cancel_that_is_over, raise_cancelled
+from .test_isolation import beside, cancel_its_task, raise_a_cancel_that_is_over, raise_cancelled
 
 pytestmark = pytest.mark.anyio
 
@@ -112,17 +112,6 @@ def failing(request: pytest.FixtureRequest) -> Raising:
         await anyio.sleep_forever()
 
     return awaited if raises in AWAITED else raises
-
-
-async def beside(act: Callable[[Supervisor], Awaitable[Any]], **settings: Any) -> Any:
-    """Do something while another run goes on, which must notice nothing."""
-    async with Supervisor(MemoryStore(), **settings) as supervisor:
-        other = await supervisor.start(FakeAdapter([Pause()]), "go", policies=[OPEN])
-        result = await act(supervisor)
-        assert not other.done
-        await other.cancel()
-        assert (await other.wait()).status == "cancelled"
-    return result
 
 
 @pytest.mark.parametrize("where", ["capabilities", "compile", "name", "end_orphans"])

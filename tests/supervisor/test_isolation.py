@@ -13,7 +13,7 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
-from proctor.policies import Policy, ToolCall
+from proctor.policies import ToolCall
 from proctor.policies.events import TERMINAL, Event, MessageReceived, RunCompleted, RunFailed, ToolCallStarted
 from proctor.supervisor import Launch, MemoryStore, Provider, RunHandle, Supervisor, run_once
 from proctor.supervisor.control.ownership import Ownership
@@ -102,48 +102,40 @@ class Erratic(Speaking):
         await self.at("after an event")
 
 
-async def check_one_end(store: MemoryStore, handle: RunHandle) -> Event:
+async def check_one_end(supervisor: Supervisor, handle: RunHandle) -> Event:
     """The record of a run has one terminal event, its last."""
-    record = [event async for event in store.read(handle.session_id)]
+    record = [event async for event in supervisor._store.read(handle.session_id)]
     assert [isinstance(event, TERMINAL) for event in record] == [False] * (len(record) - 1) + [True]
     return record[-1]
 
 
-async def beside(
-    store: MemoryStore, supervisor: Supervisor, adapter: FakeAdapter, policy: Policy, end: Any = None
-) -> tuple[RunHandle, Any]:
-    """Run an adapter beside another run, which has to go on and complete; gives the error it ended with."""
+async def beside(act: Callable[[Supervisor], Awaitable[Any]], **settings: Any) -> Any:
+    """Do something while another run goes on, which must notice nothing, and complete then."""
     go_on = anyio.Event()
-    other = await supervisor.start(
-        FakeAdapter([Ask(name="read", first=go_on.wait)]), "go", policies=[Policy(name="open", tool_rules=())]
-    )
-    handle = await supervisor.start(adapter, "go", policies=[policy])
-    if end is not None:
-        await end(handle)
-    error = None
-    try:
-        await handle.wait()
-    except Exception as raised:
-        error = raised
-    assert not other.done
-    go_on.set()
-    assert (await other.wait()).status == "completed"
-    await check_one_end(store, other)
-    return handle, error
+    async with Supervisor(MemoryStore(), **settings) as supervisor:
+        other = await supervisor.start(FakeAdapter([Ask(name="read", first=go_on.wait)]), "go", policies=[OPEN])
+        result = await act(supervisor)
+        assert not other.done
+        go_on.set()
+        assert (await other.wait()).status == "completed"
+        await check_one_end(supervisor, other)
+    return result
 
 
 @RAISES
 @pytest.mark.parametrize("place", PLACES)
 async def test_what_a_provider_raises_fails_its_run_and_no_other(place: str, raises: Raises) -> None:
-    """Wherever in its life, and whatever it is that it raises."""
-    store = MemoryStore()
-    with anyio.fail_after(PATIENCE_S):
-        async with Supervisor(store) as supervisor:
-            handle, error = await beside(store, supervisor, Erratic(place, raises), OPEN)
-            await anyio.lowlevel.checkpoint()  # this task was not cancelled either
+    """Wherever in its life, and whatever it is that it raises; who waits for it is not cancelled either."""
 
-    assert isinstance(error, Exception)
-    assert isinstance(await check_one_end(store, handle), RunFailed)
+    async def run(supervisor: Supervisor) -> None:
+        handle = await supervisor.start(Erratic(place, raises), "go", policies=[OPEN])
+        with pytest.raises(Exception):  # noqa: B017, PT011 - any, and no BaseException
+            await handle.wait()
+        await anyio.lowlevel.checkpoint()
+        assert isinstance(await check_one_end(supervisor, handle), RunFailed)
+
+    with anyio.fail_after(PATIENCE_S):
+        await beside(run)
 
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, asyncio.CancelledError])
@@ -151,9 +143,10 @@ async def test_a_judge_that_raises_cancels_its_run(
     kind: type[BaseException], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing more is permitted, and its error is the caller's."""
-    store, adapter = MemoryStore(), FakeAdapter([Ask(name="read"), Pause()])
+    adapter = FakeAdapter([Ask(name="read"), Pause()])
 
-    async def break_judge(handle: RunHandle) -> None:
+    async def run(supervisor: Supervisor) -> None:
+        handle = await supervisor.start(adapter, "go", policies=[OPEN])
         await anyio.wait_all_tasks_blocked()
         machine = handle._actor._machine
 
@@ -163,13 +156,13 @@ async def test_a_judge_that_raises_cancels_its_run(
         monkeypatch.setattr(type(machine._state.monitor), "tick", lambda self, now_ms: tick(now_ms))
         handle._actor._feed(Ticked(now_ms=handle._actor.now_ms()))
         monkeypatch.undo()
+        with pytest.raises(Exception, match=kind.__name__):
+            await handle.wait()
+        assert isinstance(await check_one_end(supervisor, handle), RunFailed)
 
     with anyio.fail_after(PATIENCE_S):
-        async with Supervisor(store) as supervisor:
-            handle, error = await beside(store, supervisor, adapter, OPEN, break_judge)
+        await beside(run)
 
-    assert kind.__name__ in str(error)
-    assert isinstance(await check_one_end(store, handle), RunFailed)
     assert adapter.steps_taken == ["interrupt"]
 
 

@@ -19,7 +19,7 @@ from proctor.supervisor.run.journal import CAPACITY
 from proctor.supervisor.run.provider_session import TURN
 from proctor.supervisor.testing import Ask, Crash, FakeAdapter, FaultyStore, Pause
 from proctor.supervisor.testing.fakes import PATIENCE_S
-from tests.supervised import OPEN, Before, Speaking, denying
+from tests.supervised import OPEN, Before, Speaking, denying, record_of
 
 pytestmark = pytest.mark.anyio
 DEEP: Any = []
@@ -63,11 +63,6 @@ class Dawdling(MemoryStore):
         for _ in range(self._dice.randrange(4)):
             await checkpoint()
         return stored
-
-
-async def record_of(store: MemoryStore) -> list[ev.Event]:
-    (run,) = await store.runs()
-    return [event async for event in store.read(run.session_id)]
 
 
 def check_whole(events: Sequence[ev.Event]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 import pytest
 import trio.testing
-from supervised import OPEN, around
+from supervised import OPEN, around, record_of
 
 from proctor.policies import Limits, Policy, PolicyViolationError, parse_policies
 from proctor.policies.events import TERMINAL, Event, MessageReceived, RunCancelled, RunFailed
@@ -37,10 +37,6 @@ class Silent(MemoryStore):
         if self._left < 0:
             await self.answers.wait()
         return await super().append(events, **owned)
-
-    async def record(self) -> list[Event]:
-        (run,) = await self.runs()
-        return [event async for event in self.read(run.session_id)]
 
 
 @pytest.mark.trio
@@ -103,7 +99,7 @@ async def test_a_store_that_answers_late_has_the_whole_record_once(
         ended_before = adapter.closed
         store.answers.set()
         result = await handle.wait()
-    stored = await store.record()
+    stored = await record_of(store)
 
     assert ended_before == ended
     assert adapter.steps_taken == ["interrupt", "terminate", "kill"][: deaf + 1]
@@ -146,8 +142,7 @@ async def test_a_store_that_ends_with_a_cancel_of_its_own_has_failed(at: int, ho
             await run_once(adapter, "go", policies=[OPEN], store=store)
         except StoreError as raised:
             error = str(raised)
-    (run,) = await store.runs()
-    stored = [event async for event in store.read(run.session_id)]
+    stored = await record_of(store)
 
     assert error == "the store cancelled an append by itself" or (error is None and how.startswith("stores"))
     assert [event.seq for event in stored] == list(range(1, len(stored) + 1))
@@ -269,7 +264,7 @@ async def test_a_store_that_is_silent_while_an_agent_acts_unheld_ends_it(autojum
 
     assert (early, ending[:1]) == ([], adapter.steps_taken[:1])
     assert adapter.closed == 1
-    assert isinstance((await store.record())[-1], RunFailed)
+    assert isinstance((await record_of(store))[-1], RunFailed)
 
 
 @pytest.mark.trio
@@ -315,7 +310,7 @@ async def test_an_end_that_a_store_was_long_silent_about_is_settled_when_it_come
             await handle.wait()
         await trio.sleep(600)
         (run,) = await store.runs()
-    recorded = [event async for event in store.read(run.session_id)]
+    recorded = await record_of(store)
 
     assert run.status == "cancelled"
     assert [type(event) for event in recorded if isinstance(event, TERMINAL)] == [RunCancelled]

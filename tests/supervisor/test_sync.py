@@ -15,7 +15,7 @@ from typing import Any
 import anyio
 import pytest
 import trio
-from supervised import OPEN, denying
+from supervised import OPEN, denying, record_of
 
 from proctor.adapters.stores import SQLiteStore
 from proctor.policies import Policy, PolicyViolationError, parse_policies
@@ -38,8 +38,7 @@ def test_it_takes_what_run_once_takes() -> None:
 
 def last_event(store: Store) -> Any:
     async def read() -> Any:
-        (run,) = await store.runs()
-        events = [event async for event in store.read(run.session_id)]
+        events = await record_of(store)
         await store.aclose()
         return events[-1]
 

@@ -106,7 +106,9 @@ async def test_a_check_that_never_answers_refuses_its_call_after_a_minute(autoju
 async def test_an_unanswered_approval_expires_as_expired(
     on_timeout: Any, cancelled: bool, autojump_clock: object
 ) -> None:
-    """Expired is recorded as expired, not as denied by a person; its effect is `on_timeout`."""
+    """Expired is recorded as expired, not as denied by a person; its effect is `on_timeout`. The model hears that
+    nobody approved it, and nothing else.
+    """
     policy = denying("request_approval", approval=Approval(timeout_s=30, on_timeout=on_timeout))
     adapter = FakeAdapter([Ask(id="c1", name="bash"), Ask(id="c2", name="read")])
     began = trio.current_time()
@@ -123,6 +125,7 @@ async def test_an_unanswered_approval_expires_as_expired(
     assert "tool_approval_denied" not in types
     assert result.status == ("cancelled" if cancelled else "completed")
     assert [call.id for call in adapter.ran] == ([] if cancelled else ["c2"])
+    assert cancelled or adapter.answers["c1"].tell_model == "Nobody approved this call of tool 'bash' in time."
 
 
 async def test_a_deaf_client_is_taken_down_the_ladder_rung_by_rung(autojump_clock: object) -> None:

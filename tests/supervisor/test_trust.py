@@ -5,7 +5,7 @@ from typing import Any
 
 import anyio
 import pytest
-from supervised import OPEN, denying
+from supervised import OPEN, denying, record_of
 
 from proctor.policies import events as ev
 from proctor.policies.events.calls import MOST_PARTS, ToolCall
@@ -113,11 +113,6 @@ def endless() -> Any:
     for _ in range(60):
         value = [value, value]
     return value
-
-
-async def record_of(store: MemoryStore) -> list[ev.Event]:
-    (run,) = await store.runs()
-    return [event async for event in store.read(run.session_id)]
 
 
 @pytest.mark.parametrize(("event", "message"), [
