@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import psutil
-from stored_rows import stored_rows
 
 from proctor.adapters.hooks.clients import CLIENTS
 from proctor.adapters.hooks.daemon_client import DAEMON
@@ -17,6 +16,7 @@ from proctor.adapters.hooks.decider import HookDecider, HookOptions
 from proctor.adapters.hooks.record import store_id
 from proctor.adapters.hooks.settings import command
 from proctor.supervisor.testing.fakes import PATIENCE_S
+from tests.stored_rows import stored_rows
 
 
 def daemons(store: Path) -> list[int]:
