@@ -4,7 +4,7 @@
                                                      run can start any more
     spending_processes.py STORE hold USD               starts a run that has so much set aside, and waits until killed
 
-STORE is a path, or the URL of a database and its schema, with a blank between. Lines written: `ended RUNS`, `holds`.
+STORE is a path, or the URL of a database. Lines written: `ended RUNS`, `holds`.
 """
 
 import os
@@ -16,6 +16,7 @@ import anyio
 import trio  # noqa: F401 loaded once, before the first fork
 
 from proctor.adapters.stores import PostgresStore, SQLiteStore
+from proctor.adapters.stores.store_names import is_url
 from proctor.policies import Budget, Policy, PolicyViolationError
 from proctor.policies.events import BudgetReserved, TokenUsageUpdated
 from proctor.supervisor import Supervisor
@@ -35,10 +36,7 @@ def shared(**more: Any) -> list[Policy]:
 
 
 def opened(where: str) -> Any:
-    if where.startswith("postgresql://"):
-        url, _, schema = where.partition(" ")
-        return PostgresStore(url, schema=schema, patience_s=600)
-    return SQLiteStore(where, busy_timeout_s=600)
+    return PostgresStore(where, patience_s=600) if is_url(where) else SQLiteStore(where, busy_timeout_s=600)
 
 
 def agent(rng: random.Random) -> FakeAdapter:

@@ -7,38 +7,26 @@ PROCTOR_STARTS runs and PROCTOR_SEED it is run for longer, or again.
 import os
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from pathlib import Path
+from collections.abc import Awaitable, Callable
 
 import anyio
 import pytest
-from postgres_server import needs_postgres, new_schema
+from postgres_server import either_store
 
-from proctor.adapters.stores import PostgresStore, SQLiteStore
+from proctor.adapters.stores import open_store
 from proctor.policies import RunContext, parse_policies
-from proctor.policies.events import TERMINAL
-from proctor.supervisor import ApprovalAnswer, KillSwitch, Store, Supervisor, all_runs, answer, create_run, pending
+from proctor.supervisor import ApprovalAnswer, KillSwitch, Store, Supervisor, answer, create_run, pending
 from proctor.supervisor.errors import ApprovalError, StartsBlockedError, StoreError, UsageError
 from proctor.supervisor.testing.fakes import PATIENCE_S, Ask, FakeAdapter, Pause
+from tests.whole_records import whole_record, wrong
 
 pytestmark = pytest.mark.anyio
+place = either_store
 RUNS = int(os.environ.get("PROCTOR_STARTS", "25"))
 SEED = int(os.environ.get("PROCTOR_SEED", "15"))
 POLICIES = parse_policies("{name: asks, rules: [{type: blocklist, tools: [deploy], action: request_approval}]}")
 TENANTS = ("red", "blue", "green")
 """Nobody orders the runs of the last to end before all have started: some of theirs are asked about."""
-
-
-@asynccontextmanager
-async def opened(kind: str, folder: Path) -> AsyncIterator[Store]:
-    if kind == "sqlite":
-        async with SQLiteStore(folder / "runs.db") as store:
-            yield store
-        return
-    with new_schema() as (url, schema):
-        async with PostgresStore(url, schema=schema) as store:
-            yield store
 
 
 class Scene:
@@ -103,11 +91,10 @@ class Scene:
             await anyio.sleep(0.005)
 
 
-@pytest.mark.parametrize("kind", ["sqlite", pytest.param("postgres", marks=needs_postgres)])
-async def test_no_cancel_given_to_a_starting_run_is_lost(kind: str, tmp_path: Path) -> None:
+async def test_no_cancel_given_to_a_starting_run_is_lost(place: str) -> None:
     """Every run ends, once; nothing of a start that failed is left behind, and the supervisor can be left."""
     with anyio.fail_after(PATIENCE_S * 4):
-        async with opened(kind, tmp_path) as store:
+        async with open_store(place) as store:
             async with Supervisor(store, max_running=RUNS) as supervisor:
                 scene = Scene(store, supervisor)
                 async with anyio.create_task_group() as tasks:
@@ -122,12 +109,9 @@ async def test_no_cancel_given_to_a_starting_run_is_lost(kind: str, tmp_path: Pa
                     outcomes = await supervisor.switch.kill(by="ops", tenant=tenant, wait_s=PATIENCE_S)
                     assert [outcome for outcome in outcomes if not outcome.ended] == []
                 assert supervisor.statistics().running == 0
-            runs = [run async for run in all_runs(store)]
-            for run in runs:
-                events = [event async for event in store.read(run.session_id, run_id=run.run_id)]
-                ends = [event for event in events if isinstance(event, TERMINAL)]
-                assert run.status in ("cancelled", "created"), run
-                assert len(ends) == (run.status == "cancelled"), run
+            runs, sessions = await whole_record(store)
+    assert list(wrong(runs, sessions, unstarted=True)) == []
+    assert {run.status for run in runs} <= {"cancelled", "created"}
     assert scene.counts["started"] > 0
     assert scene.counts["answered"] > 0
 
@@ -145,12 +129,11 @@ async def _cancelled(_: Store, starting: anyio.CancelScope) -> None:
     await anyio.sleep_forever()
 
 
-@pytest.mark.parametrize("kind", ["sqlite", pytest.param("postgres", marks=needs_postgres)])
-async def test_a_created_run_that_fails_to_start_is_anybodys(kind: str, tmp_path: Path) -> None:
+async def test_a_created_run_that_fails_to_start_is_anybodys(place: str) -> None:
     """Whatever its start fails of: the supervisor goes on, and another starts the run, or ends it."""
     ways = [(fault, claimed) for fault in (_blocked, _unreadable, _cancelled, None) for claimed in (False, True)]
     with anyio.fail_after(PATIENCE_S * 4):
-        async with opened(kind, tmp_path) as store, Supervisor(store) as failing, Supervisor(store) as other:
+        async with open_store(place) as store, Supervisor(store) as failing, Supervisor(store) as other:
             for number, (fault, claimed) in enumerate(ways):
                 started, killed = f"started-{number}", f"killed-{number}"
                 for run_id in (started, killed):
@@ -184,13 +167,10 @@ async def _fail_to_start(
     await KillSwitch(store).lift(by="ops", everything=True)
 
 
-@pytest.mark.parametrize("kind", ["sqlite", pytest.param("postgres", marks=needs_postgres)])
 @pytest.mark.parametrize("created", [False, True], ids=["start", "execute"])
-async def test_a_supervisor_whose_lease_ran_out_starts_runs_all_the_same(
-    kind: str, created: bool, tmp_path: Path
-) -> None:
+async def test_a_supervisor_whose_lease_ran_out_starts_runs_all_the_same(place: str, created: bool) -> None:
     """It did not run for a while, as in a program that blocks its loop; of one that has left nothing starts."""
-    async with opened(kind, tmp_path) as store, Supervisor(store) as supervisor:
+    async with open_store(place) as store, Supervisor(store) as supervisor:
         first = await supervisor.start(FakeAdapter(), "go", policies=POLICIES)
         await first.wait()
         run = await store.run(first.run_id)

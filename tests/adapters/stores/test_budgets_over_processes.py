@@ -2,12 +2,11 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import anyio
 import pytest
-from postgres_server import needs_postgres, new_schema
+from postgres_server import either_store
 from spending_processes import DEAREST_USD, MOST_USD, opened, shared
 
 from proctor.policies import PolicyViolationError
@@ -19,14 +18,7 @@ PROCESS = Path(__file__).parents[2] / "spending_processes.py"
 PROCESSES, RUNS = 8, 1
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=needs_postgres)])
-def where(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """A store that several processes can open."""
-    if request.param == "sqlite":
-        yield str(tmp_path / "s.db")
-    else:
-        with new_schema() as (url, schema):
-            yield f"{url} {schema}"
+where = either_store
 
 
 async def looked_at(where: str) -> tuple[BudgetInfo, float]:
