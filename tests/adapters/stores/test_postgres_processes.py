@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
@@ -13,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
+from owning_processes import Process, process
 from postgres_server import needs_postgres, new_schema
 
 from proctor.adapters.stores import PostgresStore
@@ -32,28 +31,12 @@ def place() -> Iterator[tuple[str, str]]:
         yield found
 
 
-@contextmanager
-def ready(place: tuple[str, str], name: str) -> Iterator[subprocess.Popen[str]]:
-    """A process that waits for its start."""
-    command = [sys.executable, str(PROGRAM), *place, name]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "ready\n"
-            yield process
-        finally:
-            process.kill()
-
-
-def go(process: subprocess.Popen[str]) -> None:
-    assert process.stdin is not None
-    process.stdin.write("\n")
-    process.stdin.flush()
-
-
-def next_line(process: subprocess.Popen[str]) -> str:
-    assert process.stdout is not None
-    return process.stdout.readline().strip()
+def starters(stack: ExitStack, place: tuple[str, str]) -> list[Process]:
+    """Processes that wait for their start."""
+    found = [stack.enter_context(process(*place, str(n), program=PROGRAM)) for n in range(PROCESSES)]
+    for each in found:
+        each.until("ready")
+    return found
 
 
 async def sessions(place: tuple[str, str]) -> set[str]:
@@ -72,10 +55,10 @@ def query(place: tuple[str, str], sql: str, *values: Any) -> list[Any]:
 def test_starts_at_the_same_time_make_one_store(place: tuple[str, str]) -> None:
     """Whoever comes later finds it made; what each stores is in the same one."""
     with ExitStack() as stack:
-        processes = [stack.enter_context(ready(place, str(n))) for n in range(PROCESSES)]
-        for process in processes:
-            go(process)
-        ids = {next_line(process) for process in processes}
+        processes = starters(stack, place)
+        for each in processes:
+            each.go_on()
+        ids = {each.until("") for each in processes}
 
     assert len(ids) == 1
     assert query(place, "SELECT store_id, version FROM store") == [(*ids, schema.schema_version())]
@@ -87,19 +70,19 @@ def test_a_starter_that_is_killed_in_the_middle_leaves_nothing_half_made(place: 
     import psycopg
 
     with psycopg.connect(place[0], autocommit=True) as connection, ExitStack() as stack:
-        first, *others = [stack.enter_context(ready(place, str(n))) for n in range(PROCESSES)]
+        first, *others = starters(stack, place)
         connection.execute(f"CREATE SCHEMA IF NOT EXISTS {place[1]}")
         connection.execute("BEGIN")
         connection.execute(f"CREATE TABLE {place[1]}.budget_parts (in_the_way int)")  # one of the last tables
-        go(first)
+        first.go_on()
         wait_for(place, "transactionid", 1)
-        for process in others:
-            go(process)
+        for each in others:
+            each.go_on()
         wait_for(place, "advisory", len(others))
-        first.kill()
-        first.wait(PATIENCE_S)
+        first.process.kill()
+        first.process.wait()
         connection.execute("ROLLBACK")
-        ids = {next_line(process) for process in others}
+        ids = {each.until("") for each in others}
 
     assert len(ids) == 1
     assert len(query(place, "SELECT FROM store")) == 1
