@@ -142,12 +142,20 @@ def pydantic_ai(
 def openai_agents(
     script: Script, used: tuple[int, int] = (100, 20), endless: bool = False, functions: Functions = TOOLS
 ) -> Adapter:
+    """The adapter of `openai_agent`."""
+    agent = openai_agent(script, used, endless, functions)
+    from proctor.adapters import OpenAIAgentsAdapter
+
+    return OpenAIAgentsAdapter(agent, max_turns=40)
+
+
+def openai_agent(
+    script: Script, used: tuple[int, int] = (100, 20), endless: bool = False, functions: Functions = TOOLS
+) -> Any:
     """An agent of the OpenAI Agents SDK with a scripted model, which may leave out inputs of given functions."""
     pytest.importorskip("agents", reason="the OpenAI Agents SDK is not installed: pip install '.[openai-agents]'")
     from agents import Agent, Model, ModelResponse, Usage, function_tool
     from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
-
-    from proctor.adapters import OpenAIAgentsAdapter
 
     class Scripted(Model):
         model = MODEL
@@ -176,4 +184,4 @@ def openai_agents(
             raise NotImplementedError
 
     tools: list[Any] = [function_tool(each, strict_mode=functions is TOOLS) for each in functions]
-    return OpenAIAgentsAdapter(Agent(name="worker", model=Scripted(), tools=tools), max_turns=40)
+    return Agent(name="worker", model=Scripted(), tools=tools)

@@ -21,34 +21,13 @@ def deploy(to: str) -> str:
     raise AssertionError("it ran")
 """,
     "openai-agents": """
-from agents import Agent, Model, ModelResponse, Usage, function_tool
-from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
+from framework_bench import openai_agent
 
-class Scripted(Model):
-    def __init__(self):
-        self.turns = 0
-
-    async def get_response(self, *args, **more):
-        self.turns += 1
-        if self.turns == 1:
-            said = ResponseFunctionToolCall(
-                arguments='{"to": "prod"}', call_id="c1", name="deploy", type="function_call"
-            )
-        else:
-            text = ResponseOutputText(annotations=[], text="done", type="output_text")
-            said = ResponseOutputMessage(id="m", content=[text], role="assistant", status="completed", type="message")
-        usage = Usage(requests=1, input_tokens=10, output_tokens=2, total_tokens=12)
-        return ModelResponse(output=[said], usage=usage, response_id=None)
-
-    def stream_response(self, *args, **more):
-        raise NotImplementedError
-
-@function_tool
 def deploy(to: str) -> str:
     "Deploy."
     raise AssertionError("it ran")
 
-name = Agent(name="a", model=Scripted(), tools=[deploy])
+name = openai_agent([("deploy", {"to": "prod"})], functions=[deploy])
 """,
     "function": """
 async def name(gate, prompt):

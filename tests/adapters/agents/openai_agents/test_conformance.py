@@ -15,9 +15,9 @@ from proctor.supervisor.testing.suites import AdapterConformance
 agents = pytest.importorskip(
     "agents", reason="the OpenAI Agents SDK is not installed: pip install '.[openai-agents]'"
 )
-openai = pytest.importorskip("openai")
-
 from proctor.adapters import OpenAIAgentsAdapter  # noqa: E402
+
+from .conftest import responses  # noqa: E402
 
 
 class _Offered(list[str]):
@@ -99,9 +99,7 @@ class TestOpenAIAgentsAdapter(AdapterConformance):
         async def burst() -> str:
             raise RuntimeError("burst")
 
-        client = openai.AsyncOpenAI(base_url=self.api.url, api_key="none", max_retries=0)
-        model = agents.OpenAIResponsesModel(model="gpt-5.5", openai_client=client)
-        return agents.Agent(**{"name": "maker", "tools": [make, wait, burst], "model": model, **more})
+        return agents.Agent(**{"name": "maker", "tools": [make, wait, burst], "model": responses(self.api), **more})
 
 
 @pytest.mark.anyio

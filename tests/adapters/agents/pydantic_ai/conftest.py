@@ -24,9 +24,13 @@ class Kit:
 
     @staticmethod
     def model(
-        *responses: Sequence[Any], seen: list[list[ModelMessage]] | None = None, tokens: int = 10
+        *responses: Sequence[Any] | ModelResponse | Exception,
+        seen: list[list[ModelMessage]] | None = None,
+        tokens: int = 10,
     ) -> FunctionModel:
-        """A model that gives these responses, each as its parts, one after another in a conversation."""
+        """A model that gives these responses, each whole or as its parts, one after another in a conversation; or it
+        fails.
+        """
         from pydantic_ai.messages import ModelResponse, TextPart
         from pydantic_ai.models.function import FunctionModel
         from pydantic_ai.usage import RequestUsage
@@ -34,8 +38,12 @@ class Kit:
         def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
             if seen is not None:
                 seen.append(messages)
-            n = sum(isinstance(message, ModelResponse) for message in messages)
-            parts = [TextPart(part) if isinstance(part, str) else part for part in responses[n]]
+            response = responses[sum(isinstance(message, ModelResponse) for message in messages)]
+            if isinstance(response, Exception):
+                raise response
+            if isinstance(response, ModelResponse):
+                return response
+            parts = [TextPart(part) if isinstance(part, str) else part for part in response]
             return ModelResponse(parts=parts, usage=RequestUsage(input_tokens=tokens, output_tokens=1))
 
         return FunctionModel(respond)
@@ -47,7 +55,7 @@ class Kit:
         return ToolCallPart(name, arguments, tool_call_id=call_id)
 
     @staticmethod
-    def worker(directory: Path, *responses: Sequence[Any], **more: Any) -> Any:
+    def worker(directory: Path, *responses: Sequence[Any] | ModelResponse | Exception, **more: Any) -> Any:
         """An agent with tools that make and remove files."""
         from pydantic_ai import Agent
 
@@ -65,7 +73,6 @@ class Kit:
 
         @agent.tool_plain
         async def wait() -> None:
-            (directory / "up").touch()
             await anyio.sleep_forever()
 
         return agent

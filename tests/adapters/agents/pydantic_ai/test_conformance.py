@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-import anyio
 import pytest
 
 from proctor.policies.events.run_context import Usage
@@ -15,23 +14,13 @@ from proctor.supervisor.testing.suites import AdapterConformance
 pytest.importorskip("pydantic_ai", reason="pydantic-ai is not installed: pip install '.[pydantic-ai]'")
 from pydantic_ai import Agent as Framework
 from pydantic_ai import RunContext
-from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
+from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.usage import RequestUsage
 
 from proctor.adapters import PydanticAIAdapter
 
-
-def playing(*responses: ModelResponse | Exception) -> Callable[..., ModelResponse]:
-    """A model that gives these responses, one after another; which one, the conversation tells."""
-
-    def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-        response = responses[sum(isinstance(message, ModelResponse) for message in messages)]
-        if isinstance(response, Exception):
-            raise response
-        return response
-
-    return respond
+from .conftest import Kit
 
 
 @pytest.mark.anyio
@@ -46,12 +35,12 @@ class TestPydanticAIAdapter(AdapterConformance):
         self.workspace = tmp_path
 
     def making(self, *files: str, together: bool = False) -> Agent:
-        responses = [_making(*files)] if together else [_making(file) for file in files]
-        return self._agent(*responses, _text("made"))
+        calls = [Kit.call(file, "make", path=file) for file in files]
+        return self._agent(*([calls] if together else [[call] for call in calls]), ["made"])
 
     def delegating(self, file: str) -> Agent:
-        inner = self._worker(_making(file), _text("made"))
-        outer = Framework(FunctionModel(playing(ModelResponse(parts=[ToolCallPart("delegate", {})]), _text("done"))))
+        inner = Kit.worker(self.workspace, [Kit.call(file, "make", path=file)], ["made"])
+        outer = Framework(Kit.model([Kit.call("d", "delegate")], ["done"]))
 
         @outer.tool
         async def delegate(ctx: RunContext[object]) -> str:
@@ -60,18 +49,23 @@ class TestPydanticAIAdapter(AdapterConformance):
         return Agent(PydanticAIAdapter(outer, sub_agents=[inner]))
 
     def erring(self) -> Agent:
-        return self._agent(ModelResponse(parts=[ToolCallPart("burst", {}, tool_call_id="b")]))
+        agent = Framework(Kit.model([Kit.call("b", "burst")]))
+
+        @agent.tool_plain
+        async def burst() -> str:
+            raise RuntimeError("burst")
+
+        return Agent(PydanticAIAdapter(agent))
 
     def silent(self) -> Agent:
-        return self._agent(ModelResponse(parts=[TextPart("hm"), ToolCallPart("wait", {}, tool_call_id="w")]))
+        return self._agent(["hm", Kit.call("w", "wait")])
 
     def using(self) -> tuple[Agent, Usage]:
         """Two responses that say what they used."""
-        call = ToolCallPart("make", {"path": "a"}, tool_call_id="a")
-        first = ModelResponse(parts=[call], usage=RequestUsage(input_tokens=10, cache_read_tokens=4, output_tokens=2))
+        spent = RequestUsage(input_tokens=10, cache_read_tokens=4, output_tokens=2)
+        first = ModelResponse(parts=[Kit.call("a", "make", path="a")], usage=spent)
         second = ModelResponse(parts=[TextPart("x")], usage=RequestUsage(input_tokens=20, output_tokens=3))
-        expected = Usage(input_tokens=30, output_tokens=5, cache_read_tokens=4)
-        return self._agent(first, second), expected
+        return self._agent(first, second), Usage(input_tokens=30, output_tokens=5, cache_read_tokens=4)
 
     def failing(self) -> Agent:
         return self._agent(RuntimeError("no more"))
@@ -81,7 +75,7 @@ class TestPydanticAIAdapter(AdapterConformance):
 
         def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
             offered.extend(tool.name for tool in info.function_tools)
-            return _text("seen")
+            return ModelResponse(parts=[TextPart("seen")])
 
         agent = Framework(FunctionModel(respond))
 
@@ -91,32 +85,5 @@ class TestPydanticAIAdapter(AdapterConformance):
         agent.tool_plain(name="hidden")(nothing)
         return Agent(PydanticAIAdapter(agent)), offered
 
-    def _agent(self, *responses: ModelResponse | Exception) -> Agent:
-        return Agent(PydanticAIAdapter(self._worker(*responses)))
-
-    def _worker(self, *responses: ModelResponse | Exception) -> Framework:
-        agent = Framework(FunctionModel(playing(*responses)))
-
-        @agent.tool_plain
-        def make(path: str) -> str:
-            (self.workspace / path).touch()
-            return "made"
-
-        @agent.tool_plain
-        async def wait() -> str:
-            await anyio.sleep_forever()
-            raise AssertionError
-
-        @agent.tool_plain
-        async def burst() -> str:
-            raise RuntimeError("burst")
-
-        return agent
-
-
-def _making(*files: str) -> ModelResponse:
-    return ModelResponse(parts=[ToolCallPart("make", {"path": file}, tool_call_id=file) for file in files])
-
-
-def _text(text: str) -> ModelResponse:
-    return ModelResponse(parts=[TextPart(text)])
+    def _agent(self, *responses: Any) -> Agent:
+        return Agent(PydanticAIAdapter(Kit.worker(self.workspace, *responses)))
