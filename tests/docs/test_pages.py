@@ -76,18 +76,23 @@ def test_the_page_does_what_it_says(page: Path, place: Path, monkeypatch: pytest
             _check(block)
         for command, shown in commands(block.text) if block.kind == "console" else ():
             printed = run(command, place, env)
+            if missing := re.search(r"^ModuleNotFoundError: No module named '(?!proctor)(\w+)", printed, re.M):
+                pytest.skip(_MISSING.format(missing[1]))
 
             assert matches(shown, printed), f"{name_of(page)}:{block.line}: $ {command}\n{printed}"
+
+
+_MISSING = "`{}` is not installed: pip install -e '.[dev]'"
 
 
 def _execute(block: Block, page: Path, names: dict[str, Any]) -> None:
     """Its errors name the page and the line."""
     try:
         exec(compile("\n" * block.line + block.text, name_of(page), "exec"), names)
-    except ModuleNotFoundError as missing:
-        if (missing.name or "").partition(".")[0] == "proctor":
-            raise
-        pytest.skip(f"`{missing.name}` is not installed: pip install -e '.[dev]'")
+    except ImportError as missing:
+        if missing.path is not None or (missing.name or "").partition(".")[0] == "proctor":
+            raise  # it is there, and lacks a name
+        pytest.skip(_MISSING.format(missing.name))
 
 
 def _use(block: Block) -> None:

@@ -514,5 +514,5 @@ anyio.run(main)
     done = await anyio.run_process([sys.executable, "-c", program], check=True)
     assert (
         done.stdout.decode()
-        == "completed\nfleets on a cluster need Ray: in your clone of proctor, run pip install '.[ray]'\n"
+        == "completed\nfleets on a cluster need Ray; in your clone of proctor, run pip install '.[ray]'\n"
     )

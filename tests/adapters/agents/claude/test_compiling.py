@@ -133,8 +133,8 @@ async def test_without_the_sdk_the_error_says_what_to_install(monkeypatch: pytes
 @pytest.mark.parametrize("twice", [{"model": "m"}, {"tools": ["Read"]}, {"cwd": "."}])
 def test_an_option_that_is_given_in_both_places_is_an_error(twice: dict[str, Any]) -> None:
     """Neither place wins without a word, in whichever form the options come."""
-    from claude_agent_sdk import ClaudeAgentOptions
+    sdk = pytest.importorskip("claude_agent_sdk", reason="needs Claude Code: pip install '.[claude]'")
 
-    for options in (twice, ClaudeAgentOptions(**twice)):
+    for options in (twice, sdk.ClaudeAgentOptions(**twice)):
         with pytest.raises(UsageError, match=f"`{next(iter(twice))}` is given twice"):
             ClaudeAdapter(options, **twice)
