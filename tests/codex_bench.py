@@ -6,8 +6,7 @@ import shutil
 import sys
 import threading
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -20,11 +19,6 @@ from proxy_processes import QUICK
 
 from proctor.adapters.agents.codex import session
 from proctor.adapters.agents.codex.adapter import CodexAdapter
-from proctor.policies.events import Event, RunCompleted, TurnStarted
-from proctor.supervisor.errors import ProviderError
-from proctor.supervisor.ports.adapter import Gate, Launch, Provider
-from proctor.supervisor.run.provider_session import run_cancel_steps
-from proctor.supervisor.run.services import Clock
 from proctor.supervisor.testing.fakes import PATIENCE_S
 from tests.claude_bench import ClientBench
 
@@ -164,65 +158,14 @@ def _sse(reply: Reply, request: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield {"type": "response.completed", "response": response}
 
 
-class Watched:
-    """A run that is read to its end in the background; `ended` is set then."""
-
-    def __init__(self, provider: Provider) -> None:
-        self.provider = provider
-        self.seen: list[Event] = []
-        self.error: Exception | None = None
-        self.ended = anyio.Event()
-        self.responding = anyio.Event()
-
-    async def read(self) -> None:
-        """Read it."""
-        try:
-            async for event in self.provider.events():
-                self.seen.append(event)
-                if isinstance(event, TurnStarted):
-                    self.responding.set()
-        except ProviderError as error:
-            self.error = error
-        self.ended.set()
-
-    async def cancel(self) -> list[dict[str, Any]]:
-        """Walk down the ladder; what was tried, without how long it took."""
-        taken = await run_cancel_steps(self.provider.cancel_steps(), self.ended, Clock())
-        return [{name: found for name, found in step.items() if name != "took_ms"} for step in taken]
-
-    async def interrupt(self) -> None:
-        """Cancel it, and see that the client took the interrupt and ended its turn by it."""
-        taken = await self.cancel()
-
-        assert taken == [{"rung": "interrupt", "evidence": {"interrupted_by": "ladder"}, "ended": True}]
-        assert self.error is None
-        assert not any(isinstance(event, RunCompleted) for event in self.seen)
-
-
-class Pipe:
-    """A named pipe on which a command says that it is up."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        os.mkfifo(path)
-
-    def __str__(self) -> str:
-        return str(self._path)
-
-    async def heard(self) -> None:
-        """Wait until a command wrote to it."""
-        with anyio.fail_after(PATIENCE_S):
-            await anyio.to_thread.run_sync(self._path.read_text, abandon_on_cancel=True)
-
-
 class Bench(ClientBench):
     """Adapters for the real client against the scripted API."""
 
     def __init__(self, api: ResponsesAPI, root: Path, used_home: Path) -> None:
+        super().__init__()
         self.api = api
         self.cwd = root / "work"
         self.home = root / "home"
-        self.run_ids: list[str] = []
         self.cwd.mkdir()
         shutil.copytree(used_home, self.home)
 
@@ -243,32 +186,9 @@ class Bench(ClientBench):
             config={"model_provider": "scripted", "model_providers.scripted": provider, **quiet, **(config or {})},
         )
 
-    def launch(self, gate: Gate | None = None, **more: Any) -> Launch:
-        """A launch of one run, which is remembered."""
-        launch = super().launch(gate, **more)
-        self.run_ids.append(launch.run_id)
-        return launch
-
-    @asynccontextmanager
-    async def watched(
-        self, gate: Gate | None = None, *, adapter: CodexAdapter | None = None, **more: Any
-    ) -> AsyncIterator[Watched]:
-        """A run that is read in the background, and given up when this is left."""
-        with anyio.fail_after(PATIENCE_S):
-            async with (adapter or self.adapter()).open(self.launch(gate, **more)) as provider:
-                run = Watched(provider)
-                async with anyio.create_task_group() as tasks:
-                    tasks.start_soon(run.read)
-                    yield run
-                    tasks.cancel_scope.cancel()
-
     def made(self, pattern: str = "[!.]*") -> list[str]:
         """The names of the files in the working folder; the sandbox leaves hidden ones."""
         return sorted(path.name for path in self.cwd.glob(pattern))
-
-    def survivors(self) -> list[int]:
-        """Processes of any run of this bench that still live."""
-        return self.marked(*self.run_ids)
 
 
 @pytest.fixture(autouse=True)
@@ -316,12 +236,6 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "INTERRUPT_S", PATIENCE_S)
     monkeypatch.setattr(session, "CLEAN_UP_S", PATIENCE_S)
     monkeypatch.setattr(session.CodexSession, "interrupt_s", 2 * PATIENCE_S)
-
-
-@pytest.fixture
-def pipe(tmp_path: Path) -> Pipe:
-    """A pipe for a command to say that it is up."""
-    return Pipe(tmp_path / "up")
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from supervised import RecordingGate
 
 from proctor.policies import parse_policies
 from proctor.policies.events import ErrorOccurred, ToolCallCompleted, ToolCallFailed, ToolCallStarted
-from proctor.supervisor import GateAnswer, PolicyViolationError, ProviderError, UsageError, run_once
+from proctor.supervisor import GateAnswer, PolicyViolationError, UsageError, run_once
 
 pytestmark = [pytest.mark.claude, pytest.mark.anyio]
 NO = GateAnswer(allowed=False, tell_model="no")
@@ -184,20 +184,16 @@ async def test_what_a_hook_of_the_workspace_denies_or_permits_changes_no_answer_
 async def test_a_call_that_ran_with_another_input_ends_the_run(bench: Any) -> None:
     """Where the client's own permissions decide, a rewritten call runs; it is told as it was, and the run ends."""
     rewriting(bench.cwd, "PreToolUse", '"updatedInput": other, "permissionDecision": "allow"')
-    api, seen = bench.api, []
+    api = bench.api
     api.say(api.reply(api.bash("echo harmless")), api.reply(api.text("done")))
     adapter = bench.adapter(setting_sources=["project"], permission_mode="acceptEdits")
 
-    async def watched(provider: Any) -> None:
-        async for event in provider.events():
-            seen.append(event)  # noqa: PERF401 - what came before the failure counts
+    async with bench.watched(adapter=adapter) as run:
+        await run.ended.wait()
 
-    async with adapter.open(bench.launch()) as provider:
-        with pytest.raises(ProviderError, match="another input than was evaluated") as failed:
-            await watched(provider)
-
-    assert failed.value.details["code"] == "input_changed"
-    assert of(seen, ToolCallStarted)[-1].tool_input["command"] == "touch RAN-rewritten"
+    assert "another input than was evaluated" in str(run.error)
+    assert run.error.details["code"] == "input_changed"
+    assert of(run.seen, ToolCallStarted)[-1].tool_input["command"] == "touch RAN-rewritten"
     assert len(api.requests) == 1
 
 
@@ -224,15 +220,13 @@ async def test_a_permission_hook_of_the_workspace_answers_nothing_for_the_gate(b
     api = bench.api
     api.say(api.reply(api.bash("echo harmless")), api.reply(api.text("done")))
 
-    events: list[Any] = []
-    async with bench.adapter(setting_sources=["project"]).open(bench.launch()) as provider:
-        try:
-            events.extend([event async for event in provider.events()])
-        except ProviderError as error:
-            assert error.details["code"] == "input_changed"  # noqa: PT017 - either way is right
-            return
+    async with bench.watched(adapter=bench.adapter(setting_sources=["project"])) as run:
+        await run.ended.wait()
 
-    assert ran(bench.cwd) == []
+    if run.error is None:  # either way is right
+        assert ran(bench.cwd) == []
+    else:
+        assert run.error.details["code"] == "input_changed"
 
 
 async def test_a_call_the_client_says_nothing_of_is_refused(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:

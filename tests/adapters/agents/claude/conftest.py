@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from claude_bench import anyio_backend, bench
+from claude_bench import anyio_backend, bench, pipe
 from claude_processes import ClaudeProcesses
 
-__all__ = ["anyio_backend", "bench"]
+__all__ = ["anyio_backend", "bench", "pipe"]
 
 
 @pytest.fixture

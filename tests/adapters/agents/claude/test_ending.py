@@ -1,7 +1,6 @@
 """The real client is ended for good, and failures of the API and of the client are failures of the run."""
 
 import asyncio
-import os
 from typing import Any
 
 import anyio
@@ -12,9 +11,6 @@ import pytest
 
 from proctor.policies import events as ev
 from proctor.supervisor import ProviderError, ProviderUnavailableError, UsageError
-from proctor.supervisor.run.provider_session import run_cancel_steps
-from proctor.supervisor.run.services import Clock
-from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = [pytest.mark.claude, pytest.mark.anyio]
 
@@ -28,78 +24,46 @@ def run_of(sleeper: int) -> bool:
     return any(line[:1] == ["tail"] and word in line for line in lines)
 
 
-def sleeping(bench: Any, number: int) -> Any:
+def sleeping(bench: Any, pipe: Any, number: int) -> Any:
     """A call of a command that says that it is up and then sleeps."""
-    os.mkfifo(bench.cwd / "up")
-    return bench.api.bash(f"echo up > up; {SLEEPER.format(number)}")
+    return bench.api.bash(f"echo up > {pipe}; {SLEEPER.format(number)}")
 
 
-async def until_up(bench: Any) -> None:
-    """Return once the command says that it is up."""
-    with anyio.fail_after(PATIENCE_S):
-        await anyio.to_thread.run_sync((bench.cwd / "up").read_text, abandon_on_cancel=True)
-
-
-async def cancelled(provider: Any, ready: Any) -> tuple[list[Any], list[Any]]:
-    """The events and the rungs of a run that is cancelled once `ready` returns."""
-    seen: list[Any] = []
-    ended = anyio.Event()
-    rungs: list[Any] = []
-
-    async def walk_down() -> None:
-        await ready()
-        rungs.extend(await run_cancel_steps(provider.cancel_steps(), ended, Clock()))
-
-    with anyio.fail_after(PATIENCE_S):
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(walk_down)
-            seen.extend([event async for event in provider.events()])
-            ended.set()
-    return seen, rungs
-
-
-async def test_a_cancel_while_commands_run_ends_them_all(bench: Any) -> None:
+async def test_a_cancel_while_commands_run_ends_them_all(bench: Any, pipe: Any) -> None:
     """The first rung does: the command, what it left in the background and what left its session are gone."""
     api = bench.api
     detached = f"setsid {SLEEPER.format(9101)} >/dev/null 2>&1 &"
-    os.mkfifo(bench.cwd / "up")
-    command = f"{detached} {SLEEPER.format(9102)} & echo up > up; {SLEEPER.format(9103)}; touch no.txt"
+    command = f"{detached} {SLEEPER.format(9102)} & echo up > {pipe}; {SLEEPER.format(9103)}; touch no.txt"
     api.say(api.reply(api.bash(command)))
-    launch = bench.launch()
 
-    async with bench.adapter().open(launch) as provider:
-        seen, rungs = await cancelled(provider, lambda: until_up(bench))
+    async with bench.watched() as run:
+        await pipe.heard()
+        rungs = await run.cancel()
 
     assert [step["rung"] for step in rungs] == ["interrupt"]
-    assert isinstance(seen[-1], ev.RunFailed)
-    assert seen[-1].error["code"] == "aborted_tools"
-    assert not any(isinstance(event, ev.ToolCallCompleted) for event in seen)
-    assert bench.marked(launch.run_id) == []
+    assert isinstance(run.seen[-1], ev.RunFailed)
+    assert run.seen[-1].error["code"] == "aborted_tools"
+    assert not any(isinstance(event, ev.ToolCallCompleted) for event in run.seen)
+    assert bench.survivors() == []
     assert not any(run_of(number) for number in (9101, 9102, 9103))
     assert not (bench.cwd / "no.txt").exists()
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_a_task_cancelled_over_and_over_leaves_no_process(bench: Any) -> None:
+async def test_a_task_cancelled_over_and_over_leaves_no_process(bench: Any, pipe: Any) -> None:
     """A bare task's cancel reaches into shielded scopes; the clean-up is out of its reach."""
     api = bench.api
-    api.say(api.reply(sleeping(bench, 9115)))
-    launch = bench.launch()
+    api.say(api.reply(sleeping(bench, pipe, 9115)))
 
-    async def listen() -> None:
-        async with bench.adapter().open(launch) as provider:
-            async for _ in provider.events():
-                pass
-
-    task = asyncio.create_task(listen())
-    await until_up(bench)
+    task = asyncio.create_task(bench.run())
+    await pipe.heard()
     for _ in range(5):
         task.cancel()
         await anyio.lowlevel.checkpoint()
     with pytest.raises(asyncio.CancelledError):
         await task
 
-    assert bench.marked(launch.run_id) == []
+    assert bench.survivors() == []
 
 
 async def test_a_finished_run_leaves_no_background_command(bench: Any) -> None:
@@ -107,31 +71,26 @@ async def test_a_finished_run_leaves_no_background_command(bench: Any) -> None:
     api = bench.api
     command = api.bash(SLEEPER.format(9113), run_in_background=True)
     api.say(api.reply(command), api.reply(api.text("left it running")))
-    launch = bench.launch()
 
-    async with bench.adapter().open(launch) as provider:
-        seen = [event async for event in provider.events()]
+    seen = await bench.run()
 
     assert seen[-1].output == "left it running"
-    assert bench.marked(launch.run_id) == []
+    assert bench.survivors() == []
 
 
-async def test_the_later_rungs_end_a_client_that_does_not_answer(bench: Any) -> None:
+async def test_the_later_rungs_end_a_client_that_does_not_answer(bench: Any, pipe: Any) -> None:
     """A client that is stopped is terminated or killed, with what it started."""
     api = bench.api
-    api.say(api.reply(sleeping(bench, 9114)))
-    launch = bench.launch()
+    api.say(api.reply(sleeping(bench, pipe, 9114)))
 
-    async def stopped() -> None:
-        await until_up(bench)
-        bench.client(launch.run_id).suspend()
-
-    async with bench.adapter().open(launch) as provider:
-        _, rungs = await cancelled(provider, stopped)
+    async with bench.watched() as run:
+        await pipe.heard()
+        bench.client().suspend()
+        rungs = await run.cancel()
 
     assert [step["rung"] for step in rungs][:2] == ["interrupt", "close"]
     assert rungs[-1]["ended"]
-    assert bench.marked(launch.run_id) == []
+    assert bench.survivors() == []
 
 
 @pytest.mark.parametrize(("status", "code"), [(401, "authentication_failed"), (429, "rate_limit")])
@@ -237,10 +196,10 @@ async def test_a_client_that_does_not_say_what_it_used_is_ended(bench: Any, monk
     cli = client_that(bench, line, "[None for line in sys.stdin]")
     adapter = bench.adapter(cli_path=cli)
 
-    with anyio.fail_after(PATIENCE_S), pytest.raises(ProviderError, match="did not say within"):
-        await bench.run(adapter=adapter, run_id="close-lipped")
+    with pytest.raises(ProviderError, match="did not say within"):
+        await bench.run(adapter=adapter)
 
-    assert bench.marked("close-lipped") == []
+    assert bench.survivors() == []
 
 
 async def test_what_is_missing_is_reported_before_anything_starts(

@@ -6,12 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import psutil
 import pytest
 
 from proctor.adapters.agents.codex import session
 from proctor.adapters.agents.codex.connection import CodexConnection
-from proctor.adapters.kit import guardian
 from proctor.policies import Limits, Policy
 from proctor.policies.events import ErrorOccurred, ErrorRecovered, RunCancelled, RunCompleted
 from proctor.supervisor import MemoryStore, ProviderError, Supervisor, run_once
@@ -152,7 +150,7 @@ async def test_the_last_rung_ends_a_client_that_hears_nothing(bench: Any, pipe: 
     bench.api.reply(bench.api.shell("c1", SLEEPERS.format(signal=pipe), yield_time_ms=30000))
     async with bench.watched() as run:
         await pipe.heard()
-        client(bench).send_signal(signal.SIGSTOP)
+        bench.client().send_signal(signal.SIGSTOP)
         await run.provider.cancel_steps()[-1].act()
         await run.ended.wait()
 
@@ -164,7 +162,7 @@ async def test_a_crash_of_the_client_is_an_error_and_its_orphans_are_ended(bench
     bench.api.reply(bench.api.shell("c1", SLEEPERS.format(signal=pipe), yield_time_ms=30000))
     async with bench.watched() as run:
         await pipe.heard()
-        client(bench).kill()
+        bench.client().kill()
         await run.ended.wait()
 
     assert isinstance(run.error, ProviderError)
@@ -230,9 +228,3 @@ say(DONE)
         {"permissions": {}, "scope": "turn"},
         -32601,
     ]
-
-
-def client(bench: Any) -> psutil.Process:
-    """The client's own process of the one run of a bench, not its guardian's, which has the command as arguments."""
-    alive = map(psutil.Process, bench.survivors())
-    return next(one for one in alive if "app-server" in (line := one.cmdline()) and guardian.__file__ not in line)
