@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 import pytest
 
-from proctor.adapters.agents.amp.adapter import AmpAdapter
+from proctor.adapters.agents.amp.adapter import AmpAdapter, GateSocket, settings_for
 from proctor.policies.policy import Policy
 from proctor.supervisor.testing.adapter_fixture import Drive, Driven
 from proctor.supervisor.testing.fakes import PATIENCE_S
@@ -54,15 +54,24 @@ class Bench:
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    """One: the conformance suite runs every ending on both."""
-    return "trio"
-
-
-@pytest.fixture
 def bench(tmp_path: Path) -> Bench:
     """The stand-in."""
     return Bench(tmp_path)
+
+
+async def permission(
+    amp: str, socket: GateSocket, home: Path, *call: str, rejected: tuple[str, ...] = (), cwd: Path | None = None
+) -> dict[str, Any]:
+    """What the real client makes of a call under our settings."""
+    content = json.dumps(settings_for({}, rejected, str(socket.program))).encode()
+    settings = socket.write("settings.json", content)
+    command = [amp, "--settings-file", str(settings), "permissions", "test", *call, "--json"]
+    env = {"PATH": os.environ["PATH"], "HOME": str(home), "AMP_URL": "http://127.0.0.1:9"}
+    with anyio.fail_after(PATIENCE_S):
+        done = await anyio.run_process(command, env=env, cwd=cwd or home, check=False)
+    found = json.loads(done.stdout)
+    assert isinstance(found, dict)
+    return found
 
 
 @pytest.fixture

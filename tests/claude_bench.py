@@ -167,7 +167,7 @@ def pipe(tmp_path: Path) -> Pipe:
 
 @pytest.fixture
 def anyio_backend() -> str:
-    """The suite runs on asyncio, and every ending on both."""
+    """One: the conformance suite runs every ending on both."""
     return "trio"
 
 

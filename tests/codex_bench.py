@@ -199,12 +199,6 @@ def client_installed(request: pytest.FixtureRequest) -> None:
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    """One: the conformance suite runs every ending on both."""
-    return "trio"
-
-
-@pytest.fixture
 def api() -> Iterator[ResponsesAPI]:
     """The scripted API, serving."""
     served = ResponsesAPI()

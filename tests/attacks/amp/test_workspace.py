@@ -1,15 +1,13 @@
 """What a repository holds does not loosen the rules of the real Amp client."""
 
 import json
-import os
 from pathlib import Path
 
-import anyio
 import pytest
+from amp_bench import permission
 
-from proctor.adapters.agents.amp.adapter import open_gate_socket, settings_for
+from proctor.adapters.agents.amp.adapter import open_gate_socket
 from proctor.supervisor.ports.adapter import GateAnswer
-from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio"])]
 
@@ -44,12 +42,7 @@ async def test_settings_of_the_workspace_permit_nothing(amp: str, tmp_path: Path
         return GateAnswer(allowed=False, tell_model="Not here.")
 
     async with open_gate_socket(gate) as gate_socket:
-        content = json.dumps(settings_for({}, (), str(gate_socket.program))).encode()
-        settings = gate_socket.write("settings.json", content)
-        command = [amp, "--settings-file", str(settings), "permissions", "test", "Bash", "--cmd", "touch x", "--json"]
-        env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "AMP_URL": "http://127.0.0.1:9"}
-        with anyio.fail_after(PATIENCE_S):
-            done = await anyio.run_process(command, env=env, cwd=folder, check=False)
+        found = await permission(amp, gate_socket, tmp_path, "Bash", "--cmd", "touch x", cwd=folder)
 
-    assert (json.loads(done.stdout)["action"], proposed) == ("reject", ["Bash"])
+    assert (found["action"], proposed) == ("reject", ["Bash"])
     assert not (work / "RAN-preload").exists()

@@ -2,16 +2,13 @@
 
 from typing import Any
 
-import anyio
 import pytest
-from supervised import RecordingGate
 
 from proctor.adapters.agents.acp.adapter import AcpAdapter
 from proctor.adapters.agents.acp.connection import AgentTraits, switched
 from proctor.adapters.agents.acp.translation import CostMeter, prompt_usage
 from proctor.policies import events as ev
-from proctor.supervisor import Launch, ProviderError, UsageError
-from proctor.supervisor.testing.fakes import PATIENCE_S
+from proctor.supervisor import ProviderError, UsageError
 
 pytestmark = pytest.mark.anyio
 
@@ -101,14 +98,11 @@ async def test_a_session_is_resumed_without_its_past(scripts: Any, sent: str) ->
     }
     past = [{"say": "old words"}, {"update": call}, cost(3.0)]
     adapter = scripts.adapter({"say": "new"}, cost(3.5), loads=True, **{sent: {"session/load": past}})
-    launch = Launch(run_id="acp-load", session_id="s", prompt="go", gate=RecordingGate(), resume="ses-1")
-    with anyio.fail_after(PATIENCE_S):
-        async with adapter.open(launch) as provider:
-            events = [event async for event in provider.events()]
+    done = await scripts.run(adapter, resume="ses-1")
 
-    assert [event.content for event in events if isinstance(event, ev.MessageReceived)] == ["new"]
-    assert [event.cost_usd for event in events if isinstance(event, ev.TokenUsageUpdated)] == [0.5]
-    assert [event.type for event in events if event.type.startswith("tool_call")] == []
+    assert [event.content for event in done.events if isinstance(event, ev.MessageReceived)] == ["new"]
+    assert [event.cost_usd for event in done.events if isinstance(event, ev.TokenUsageUpdated)] == [0.5]
+    assert [event.type for event in done.events if event.type.startswith("tool_call")] == []
     assert [line["params"]["sessionId"] for line in scripts.received_messages("session/load")] == ["ses-1"]
 
 
@@ -116,10 +110,9 @@ async def test_a_session_is_resumed_without_its_past(scripts: Any, sent: str) ->
 async def test_a_history_that_does_not_end_is_an_error(scripts: Any, endless: dict[str, Any]) -> None:
     """Nothing tells the agent's next message from its last one."""
     adapter = scripts.adapter(loads=True, at={"_proctor/history_sent": [endless]}, adapter={"start_s": 1})
-    launch = Launch(run_id="acp-load", session_id="s", prompt="go", gate=RecordingGate(), resume="ses-1")
-    with anyio.fail_after(PATIENCE_S), pytest.raises(ProviderError, match="history of session `ses-1` within 1 s"):
-        async with adapter.open(launch):
-            pass
+    done = await scripts.run(adapter, resume="ses-1")
+
+    assert "history of session `ses-1` within 1 s" in str(done.error)
 
 
 async def test_cost_adds_up_over_the_runs_of_one_adapter(scripts: Any) -> None:
@@ -127,11 +120,8 @@ async def test_cost_adds_up_over_the_runs_of_one_adapter(scripts: Any) -> None:
     adapter = scripts.adapter(cost(1.0), loads=True)
     totals = []
     for resume in (None, "ses-1"):
-        launch = Launch(run_id="acp-cost", session_id="s", prompt="go", gate=RecordingGate(), resume=resume)
-        with anyio.fail_after(PATIENCE_S):
-            async with adapter.open(launch) as provider:
-                events = [event async for event in provider.events()]
-        totals.append(sum(event.cost_usd or 0 for event in events if isinstance(event, ev.TokenUsageUpdated)))
+        done = await scripts.run(adapter, resume=resume)
+        totals.append(sum(event.cost_usd or 0 for event in done.events if isinstance(event, ev.TokenUsageUpdated)))
 
     assert totals == [1.0, 0]
 

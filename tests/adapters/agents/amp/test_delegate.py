@@ -1,6 +1,5 @@
 """The delegate, as the real client runs it and by itself: when in doubt, the call may not run."""
 
-import json
 import os
 import subprocess
 from pathlib import Path
@@ -8,8 +7,9 @@ from typing import Any
 
 import anyio
 import pytest
+from amp_bench import permission
 
-from proctor.adapters.agents.amp.adapter import GateSocket, open_gate_socket, settings_for
+from proctor.adapters.agents.amp.adapter import GateSocket, open_gate_socket
 from proctor.adapters.agents.amp.translation import their_names
 from proctor.supervisor.ports.adapter import GateAnswer
 from proctor.supervisor.testing.fakes import PATIENCE_S
@@ -30,21 +30,6 @@ async def started(
         return await anyio.run_process([str(socket.program)], input=given, env=environment, check=False)
 
 
-async def real(
-    amp: str, socket: GateSocket, home: Path, *call: str, rejected: tuple[str, ...] = ()
-) -> dict[str, Any]:
-    """What the real client makes of a call under our settings."""
-    content = json.dumps(settings_for({}, rejected, str(socket.program))).encode()
-    settings = socket.write("settings.json", content)
-    command = [amp, "--settings-file", str(settings), "permissions", "test", *call, "--json"]
-    env = {"PATH": os.environ["PATH"], "HOME": str(home), "AMP_URL": "http://127.0.0.1:9"}
-    with anyio.fail_after(PATIENCE_S):
-        done = await anyio.run_process(command, env=env, cwd=home, check=False)
-    found = json.loads(done.stdout)
-    assert isinstance(found, dict)
-    return found
-
-
 @pytest.mark.parametrize("answer", [GateAnswer(allowed=True), GateAnswer(allowed=False, tell_model="Not here.")])
 async def test_the_real_client_does_as_the_gate_says(amp: str, tmp_path: Path, answer: GateAnswer) -> None:
     """It asks with the tool's name and input, and tells the model our text."""
@@ -55,7 +40,7 @@ async def test_the_real_client_does_as_the_gate_says(amp: str, tmp_path: Path, a
         return answer
 
     async with open_gate_socket(gate) as socket:
-        found = await real(amp, socket, tmp_path, "edit_file", "--path", "/x")
+        found = await permission(amp, socket, tmp_path, "edit_file", "--path", "/x")
 
     assert proposed == [("edit_file", {"path": "/x"})]
     assert found["action"] == ("allow" if answer.allowed else "reject")
@@ -75,7 +60,7 @@ async def test_the_real_client_rejects_what_the_policy_denies_without_asking(
 
     rejected = (*their_names("bash"), *their_names("mcp__docs__*"))
     async with open_gate_socket(nobody) as socket:
-        found = await real(amp, socket, tmp_path, *call, rejected=rejected)
+        found = await permission(amp, socket, tmp_path, *call, rejected=rejected)
 
     assert (found["action"], found["matchedEntry"]["action"]) == ("reject", "reject")
 
@@ -84,7 +69,7 @@ async def test_the_real_client_rejects_when_nobody_answers(amp: str, tmp_path: P
     """The supervisor is gone, its folder is still there."""
     async with open_gate_socket(allow) as socket:
         (socket.folder / "socket").unlink()
-        found = await real(amp, socket, tmp_path, "Read", "--path", "x")
+        found = await permission(amp, socket, tmp_path, "Read", "--path", "x")
 
     assert found["action"] == "reject"
     assert "cannot be reached" in found["error"]

@@ -185,10 +185,7 @@ async def test_without_a_result_or_with_one_that_is_an_error_there_is_no_complet
 
 async def test_a_thread_is_continued_by_its_id(bench: Any) -> None:
     """Where it runs was settled when it began."""
-    launch = Launch(run_id="amp-resume", session_id="s", prompt="more", gate=RecordingGate(), resume="T-1")
-    with anyio.fail_after(PATIENCE_S):
-        async with bench.adapter(mode="low").open(launch) as provider:
-            _ = [event async for event in provider.events()]
+    await bench.run(bench.adapter(mode="low"), resume="T-1")
 
     assert bench.started_with()["arguments"][:4] == ["threads", "continue", "T-1", "--execute"]
 

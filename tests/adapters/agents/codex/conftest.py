@@ -1,6 +1,6 @@
 """The adapter before the real client, for the tests of this folder."""
 
-from claude_bench import pipe
-from codex_bench import anyio_backend, api, bench, client_installed, patient, stand_in, used_home
+from claude_bench import anyio_backend, pipe
+from codex_bench import api, bench, client_installed, patient, stand_in, used_home
 
 __all__ = ["anyio_backend", "api", "bench", "client_installed", "patient", "pipe", "stand_in", "used_home"]
