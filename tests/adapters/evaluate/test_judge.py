@@ -14,6 +14,10 @@ from .conftest import Compile, MakeSession
 NO_BASH = {"type": "blocklist", "id": "no-bash", "tools": ["bash"], "action": "deny"}
 ASK = {"type": "tool_call_requested", "tool_call_id": "a1", "tool_name": "bash"}
 START = {**ASK, "type": "tool_call_started"}
+DENIED = {"type": "tool_call_denied", "tool_call_id": "a1", "tool_name": "bash"}
+APPROVAL = {"approval_id": "p1", "tool_call_id": "a1", "tool_name": "bash", "input_digest": input_digest({})}
+GRANTED = {"type": "tool_approval_granted", **APPROVAL, "by": "ana"}
+ONCE = {"type": "count", "id": "once", "tool": "bash", "max": 1}
 
 
 def rules_of(report: SessionReport) -> list[str]:
@@ -41,7 +45,6 @@ def test_a_call_that_was_asked_for_gets_a_decision_and_counts_once(
 ) -> None:
     """As a gate would have answered it. The record of a gated run has its start too, which is the same call."""
     report = judge_session(policy(NO_BASH), make_session(ASK, {**ASK, "tool_call_id": "a2", "tool_name": "read"}))
-    once = {"type": "count", "id": "once", "tool": "bash", "max": 1}
 
     assert isinstance(report.decisions, list)
     assert [(d.tool_call_id, d.action, d.violations) for d in report.decisions] == [
@@ -49,8 +52,8 @@ def test_a_call_that_was_asked_for_gets_a_decision_and_counts_once(
         ("a2", "allow", []),
     ]
     assert rules_of(judge_session(policy(NO_BASH), make_session(ASK, START))) == ["no-bash"]
-    assert judge_session(policy(once), make_session(ASK, START)).passed
-    assert not judge_session(policy(once), make_session(ASK, START, "bash")).passed
+    assert judge_session(policy(ONCE), make_session(ASK, START)).passed
+    assert not judge_session(policy(ONCE), make_session(ASK, START, "bash")).passed
 
 
 def test_a_call_a_person_approved_keeps_its_decision_and_breaks_nothing_more(
@@ -58,11 +61,9 @@ def test_a_call_a_person_approved_keeps_its_decision_and_breaks_nothing_more(
 ) -> None:
     """What was asked for was given: the rule is met."""
     held = policy({**NO_BASH, "action": "request_approval"})
-    approval = {"approval_id": "p1", "tool_call_id": "a1", "tool_name": "bash", "input_digest": input_digest({})}
-    requested = {"type": "tool_approval_requested", **approval}
-    granted = {"type": "tool_approval_granted", **approval, "by": "ana"}
+    requested = {"type": "tool_approval_requested", **APPROVAL}
 
-    report = judge_session(held, make_session(ASK, requested, granted, START))
+    report = judge_session(held, make_session(ASK, requested, GRANTED, START))
 
     assert isinstance(report.decisions, list)
     assert [decision.action for decision in report.decisions] == ["request_approval"]
@@ -73,10 +74,7 @@ def test_a_call_a_person_approved_keeps_its_decision_and_breaks_nothing_more(
 
 def test_a_call_that_was_asked_for_and_denied_spends_nothing(make_session: MakeSession, policy: Compile) -> None:
     """The policy judged by would have let it through, but it never ran."""
-    once = policy({"type": "count", "id": "once", "tool": "bash", "max": 1})
-    denied = {"type": "tool_call_denied", "tool_call_id": "a1", "tool_name": "bash"}
-
-    assert judge_session(once, make_session(ASK, denied, "bash", never_ran={"a1"})).passed
+    assert judge_session(policy(ONCE), make_session(ASK, DENIED, "bash", never_ran={"a1"})).passed
 
 
 def test_a_call_that_never_ran_breaks_rules_but_meets_none(make_session: MakeSession, policy: Compile) -> None:
@@ -92,7 +90,7 @@ def test_a_call_that_never_ran_breaks_rules_but_meets_none(make_session: MakeSes
 
 def test_a_call_that_was_let_through_counts_from_that_moment(make_session: MakeSession, policy: Compile) -> None:
     """In a record of requests alone, as siblings that are asked for at once."""
-    once = policy({"type": "count", "id": "once", "tool": "bash", "max": 1, "action": "deny"})
+    once = policy({**ONCE, "action": "deny"})
 
     report = judge_session(once, make_session(ASK, {**ASK, "tool_call_id": "a2"}))
 
@@ -113,7 +111,7 @@ def test_the_end_of_a_complete_session_settles_what_is_owed(make_session: MakeSe
 
 def test_what_an_earlier_policy_concluded_is_not_taken_over(make_session: MakeSession, policy: Compile) -> None:
     """The record of a supervised run is judged afresh, also under the policy it ran under."""
-    capped = policy({"type": "count", "id": "once", "tool": "bash", "max": 1}, limits={"max_tool_calls": 1})
+    capped = policy(ONCE, limits={"max_tool_calls": 1})
     concluded = {
         "type": "policy_violation",
         "policy": "p",
@@ -155,7 +153,7 @@ def test_an_amount_that_cannot_be_is_an_error_that_names_the_session(
 
 def test_sessions_are_judged_as_they_come_and_each_on_its_own(make_session: MakeSession, policy: Compile) -> None:
     """What one session did does not count in the next; progress is reported after each."""
-    once = policy({"type": "count", "id": "once", "tool": "bash", "max": 1})
+    once = policy(ONCE)
     sessions = [make_session("bash", id="a"), make_session("bash", id="b")]
     counts: list[int] = []
     judged = judge_sessions(once, iter(sessions), progress=counts.append)
@@ -167,7 +165,6 @@ def test_sessions_are_judged_as_they_come_and_each_on_its_own(make_session: Make
 
 
 RUN = [{"type": "run_started", "run_id": id} for id in ("r1", "r2")]
-DENIED = {"type": "tool_call_denied", "tool_call_id": "a1", "tool_name": "bash"}
 
 
 @pytest.mark.parametrize("events", [[RUN[0], START, RUN[1], START], [RUN[0], ASK, DENIED, ASK, DENIED]])
@@ -184,7 +181,7 @@ def test_an_id_used_again_for_a_call_that_did_not_run_is_judged_and_not_spent(
     make_session: MakeSession, policy: Compile
 ) -> None:
     """Of three requests under one id the last ran: the others take nothing."""
-    once = policy({"type": "count", "id": "once", "tool": "bash", "max": 1, "action": "deny"})
+    once = policy({**ONCE, "action": "deny"})
     done = {"type": "tool_call_completed", "tool_call_id": "a1", "tool_name": "bash"}
     report = judge_session(once, make_session(ASK, ASK, ASK, START, done))
 
@@ -195,15 +192,7 @@ def test_a_granted_call_is_judged_again_when_it_was_granted(make_session: MakeSe
     """A rule that was broken while the call waited is found, as it was live."""
     held = {"type": "blocklist", "id": "held", "tools": ["bash"], "action": "request_approval"}
     late = {"type": "never_after", "id": "late", "trigger": "close", "forbidden": "bash", "action": "deny"}
-    granted = {
-        "type": "tool_approval_granted",
-        "approval_id": "a",
-        "tool_call_id": "a1",
-        "tool_name": "bash",
-        "input_digest": input_digest({}),
-    }
-    refused = {"type": "tool_call_denied", "tool_call_id": "a1", "tool_name": "bash"}
-    report = judge_session(policy(held, late), make_session(ASK, "close", granted, refused, never_ran={"a1"}))
+    report = judge_session(policy(held, late), make_session(ASK, "close", GRANTED, DENIED, never_ran={"a1"}))
 
     assert [(found.rule, found.action) for found in report.violations] == [("late", "deny")]
     assert report.rules == {"held": "held", "late": "violated"}

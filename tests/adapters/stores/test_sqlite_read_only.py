@@ -106,16 +106,17 @@ anyio.run(main, sys.argv[1])
 """
 
 
+def check_unwritten(done: subprocess.CompletedProcess[str], why: str) -> None:
+    """One clear error of what wrote, and what can be read is as it was."""
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == [f"unwritable store {why} (attempt to write a readonly database)", "1 0"]
+
+
 def test_nothing_is_written_to_it(copy: Path) -> None:
-    """One clear error, and what can be read is as it was."""
+    """It says what may not be written."""
     wrote = run(sys.executable, "-c", WRITES, str(copy))
 
-    assert (wrote.returncode, wrote.stderr) == (0, "")
-    assert wrote.stdout.splitlines() == [
-        f"unwritable store `{copy}` is read-only: make the file and its directory writable "
-        "(attempt to write a readonly database)",
-        "1 0",
-    ]
+    check_unwritten(wrote, f"`{copy}` is read-only: make the file and its directory writable")
 
 
 CHANGED = """
@@ -241,17 +242,19 @@ def test_a_store_on_a_full_disk_is_read(full: Path) -> None:
     check_read(on_a_full_disk(full, sys.executable, "-c", READS, str(full)))
 
 
-@needs_namespaces
-def test_nothing_is_written_to_a_full_disk(full: Path) -> None:
-    """What is wrong is said, and what can be read is as it was."""
-    wrote = on_a_full_disk(full, sys.executable, "-c", WRITES, str(full))
+ROOM_AGAIN = WRITES.replace("as store:", "as store:\n        os.unlink(path[:-4] + 'fill')").replace(
+    "import ", "import os, ", 1
+)
 
-    assert (wrote.returncode, wrote.stderr) == (0, "")
-    assert wrote.stdout.splitlines() == [
-        f"unwritable store `{full}` is full: free space on its disk, or raise `max_bytes` if that was set; "
-        "reading still works (attempt to write a readonly database)",
-        "1 0",
-    ]
+
+@needs_namespaces
+@pytest.mark.parametrize(("program", "why"), [
+    (WRITES, "is full: free space on its disk, or raise `max_bytes` if that was set; reading still works"),
+    (ROOM_AGAIN, "could not be written when it was opened, and now it can: start this again"),
+], ids=["full", "room again"])  # fmt: skip
+def test_nothing_is_written_to_what_was_opened_on_a_full_disk(full: Path, program: str, why: str) -> None:
+    """Nor once there is room: what is open stays as it was opened."""
+    check_unwritten(on_a_full_disk(full, sys.executable, "-c", program, str(full)), f"`{full}` {why}")
 
 
 @needs_namespaces
@@ -262,21 +265,3 @@ def test_no_run_starts_on_a_full_disk(full: Path) -> None:
 
     assert (ran.returncode, ran.stdout) == (3, "")
     assert f"error: store `{full}` is full: free space" in ran.stderr
-
-
-ROOM_AGAIN = WRITES.replace("as store:", "as store:\n        os.unlink(path[:-4] + 'fill')").replace(
-    "import ", "import os, ", 1
-)
-
-
-@needs_namespaces
-def test_who_opened_it_on_a_full_disk_is_told_to_begin_again_once_there_is_room(full: Path) -> None:
-    """What is open stays as it was opened."""
-    wrote = on_a_full_disk(full, sys.executable, "-c", ROOM_AGAIN, str(full))
-
-    assert (wrote.returncode, wrote.stderr) == (0, "")
-    assert wrote.stdout.splitlines() == [
-        f"unwritable store `{full}` could not be written when it was opened, and now it can: start this again "
-        "(attempt to write a readonly database)",
-        "1 0",
-    ]

@@ -87,7 +87,6 @@ def test_a_run_on_the_command_line_is_sent_to_a_collector(collector: Collector, 
     run = by_name["invoke_agent scripted"]
     _, trace_id, span_id, _ = (tmp_path / "work" / "traceparent").read_text().strip().split("-")
 
-    assert ran.returncode == 0, ran.stderr
     assert (run.trace_id.hex(), run.parent_span_id.hex()) == tuple(PARENT.split("-")[1:3])
     assert (trace_id, span_id) == (run.trace_id.hex(), run.span_id.hex())
     assert by_name["execute_tool bash"].parent_span_id == run.span_id
@@ -158,7 +157,6 @@ def test_an_adapter_whose_models_are_one_providers_goes_by_its_name(adapter: str
     assert of_agent(adapter, None)[attributes.PROVIDER] == provider
 
 
-pytest.importorskip("opentelemetry.sdk", reason="pip install '.[otel]'")
 ORG = Policy(name="org", tool_rules=(Deny(("rm",)),), on_violation="deny")
 PAYING = Policy(name="paying", tool_rules=(Deny(("pay",), action="request_approval"),))
 STEPS: list[Step] = [

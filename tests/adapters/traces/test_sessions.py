@@ -60,15 +60,6 @@ def kinds(session: TraceSession) -> list[type]:
     return [type(event) for event in session.events if not isinstance(event, ev.TurnStarted)]
 
 
-def test_a_result_marked_as_error_is_a_failed_call(read_one: Callable[..., TraceSession]) -> None:
-    """Its content is the error."""
-    session = read_one({"id": "s", "events": [CALL, {**RESULT, "is_error": True, "content": "no such file"}]})
-
-    failed = session.events[-1]
-    assert isinstance(failed, ev.ToolCallFailed)
-    assert (failed.tool_name, failed.error) == ("read", "no such file")
-
-
 def test_an_output_that_was_cut_within_a_character_is_read(write: Callable[..., str]) -> None:
     """As programs in JavaScript cut it; also where it is in the line that tells the format."""
     (session,) = read_sessions([write({"id": "s", "events": [CALL, {**RESULT, "content": "cut \ud83d"}]})])
@@ -118,15 +109,19 @@ def test_amounts_are_read_under_the_names_of_events(read_one: Callable[..., Trac
     assert used == ev.TokenUsageUpdated(seq=1, session_id="s", **amounts)
 
 
-def test_a_result_with_an_error_is_a_failed_call(read_one: Callable[..., TraceSession]) -> None:
-    """Unless there is none in it."""
-    ends = [
-        read_one({"id": "s", "events": [CALL, {"type": "tool_result", "id": "c0", **result}]}).events[-1]
-        for result in ({"error": "no such file"}, {"output": "text", "error": None}, {"output": "text", "error": ""})
-    ]
+@pytest.mark.parametrize(("result", "kind", "error"), [
+    ({"content": "no such file", "is_error": True}, ev.ToolCallFailed, "no such file"),
+    ({"error": "no such file"}, ev.ToolCallFailed, "no such file"),
+    ({"output": "text", "error": None}, ev.ToolCallCompleted, None),
+    ({"output": "text", "error": ""}, ev.ToolCallCompleted, None),
+])  # fmt: skip
+def test_a_result_with_an_error_is_a_failed_call(
+    read_one: Callable[..., TraceSession], result: dict[str, Any], kind: type[ev.Event], error: str | None
+) -> None:
+    """One that is marked as an error has its content for it; where there is none in it, the call has completed."""
+    end = read_one({"id": "s", "events": [CALL, {"type": "tool_result", "id": "c0", **result}]}).events[-1]
 
-    assert [getattr(end, "error", None) for end in ends] == ["no such file", None, None]
-    assert [type(end) for end in ends] == [ev.ToolCallFailed, ev.ToolCallCompleted, ev.ToolCallCompleted]
+    assert (type(end), getattr(end, "tool_name", None), getattr(end, "error", None)) == (kind, "read", error)
 
 
 def test_a_call_may_be_written_with_input_and_output(read_one: Callable[..., TraceSession]) -> None:

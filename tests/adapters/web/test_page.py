@@ -41,12 +41,6 @@ HOSTILE = (
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with web_server.site(tmp_path_factory.mktemp("page")) as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     """One for all tests."""
     with sync_api.sync_playwright() as playwright:
