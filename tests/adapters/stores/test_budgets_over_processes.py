@@ -2,22 +2,22 @@
 
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import anyio
 import pytest
+from owning_processes import process
 from postgres_server import either_store
 from spending_processes import DEAREST_USD, MOST_USD, opened, shared
 
 from proctor.policies import PolicyViolationError
 from proctor.supervisor import all_runs, run_once
 from proctor.supervisor.ports.budget_ledger import BudgetInfo
-from proctor.supervisor.testing.fakes import PATIENCE_S, FakeAdapter
+from proctor.supervisor.testing.fakes import FakeAdapter
 
 PROCESS = Path(__file__).parents[2] / "spending_processes.py"
 PROCESSES, RUNS = 8, 1
-
-
 where = either_store
 
 
@@ -51,19 +51,11 @@ async def started(where: str) -> float:
 
 def test_what_killed_processes_have_set_aside_comes_back(where: str) -> None:
     """At once, as their processes are seen to be gone."""
-    command = [sys.executable, str(PROCESS), where, "hold", "3"]
-    holders = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
-    try:
-        for process in holders:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "holds\n"
+    with ExitStack() as stack:
+        holders = [stack.enter_context(process(where, "hold", "3", program=PROCESS)) for _ in range(3)]
+        for each in holders:
+            each.until("holds")
         with pytest.raises(PolicyViolationError, match=r"\$9\.00 reserved"):
             anyio.run(started, where)
-    finally:
-        for process in holders:
-            process.kill()
-            process.wait(PATIENCE_S)
-            assert process.stdout is not None
-            process.stdout.close()
 
     assert anyio.run(started, where) == MOST_USD
