@@ -5,14 +5,13 @@ import random
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
+from owning_processes import Process, process
 
 from proctor.adapters.stores import SQLiteStore
 from proctor.policies.events import Event, MessageReceived, RunCompleted, RunStarted
@@ -63,43 +62,19 @@ def test_a_cursor_is_taken_from_process_to_process(tmp_path: Path) -> None:
         assert order == list(range(1, len(order) + 1))
 
 
-class Victims:
-    """Processes that append to one store, one after another."""
-
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        self._orders = process.stdin
-        self._lines = process.stdout
-
-    def kill_one(self, name: str, *, after_acks: int, spins: int = 0) -> list[tuple[str, int, str]]:
-        """Start one, kill it after some acknowledgements; returns all that it had said."""
-        self._orders.write(f"{name}\n")
-        self._orders.flush()
-        word, pid = self._lines.readline().split()
-        assert word == "pid"
-        acks: list[tuple[str, int, str]] = []
-        while len(acks) < after_acks:
-            acks.append(self._ack(self._lines.readline()))
-        for _ in range(spins):
-            pass
-        os.kill(int(pid), signal.SIGKILL)
-        while (line := self._lines.readline()) != "dead\n":
-            acks.append(self._ack(line))
-        return acks
-
-    @staticmethod
-    def _ack(line: str) -> tuple[str, int, str]:
-        word, session_id, seq, event_id = line.split()
-        assert word == "ack"
-        return session_id, int(seq), event_id
-
-
-@contextmanager
-def victims(path: Path) -> Iterator[Victims]:
-    command = [sys.executable, str(PROCESS), str(path)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        yield Victims(process)
+def kill_one(victims: Process, name: str, *, after_acks: int, spins: int = 0) -> list[tuple[str, int, str]]:
+    """Have one of this name begin, and kill it after some acknowledgements; returns all of them."""
+    before = len(victims.lines)
+    victims.go_on(name)
+    pid = int(victims.until("pid").split()[1])
+    for _ in range(after_acks):
+        victims.until("ack")
+    for _ in range(spins):
+        pass
+    os.kill(pid, signal.SIGKILL)
+    victims.until("dead")
+    acks = [line.split() for line in victims.lines[before:] if line.startswith("ack")]
+    return [(session_id, int(seq), event_id) for _, session_id, seq, event_id in acks]
 
 
 class Record:
@@ -128,9 +103,9 @@ def test_nothing_acknowledged_is_lost_when_the_process_is_killed(tmp_path: Path)
     dice = random.Random(20)
     record = Record()
     acknowledged: list[tuple[str, int, str]] = []
-    with victims(path) as killed:
+    with process(str(path), program=PROCESS) as victims:
         for n in range(KILLS):
-            acks = killed.kill_one(f"n{n}", after_acks=dice.randrange(60), spins=dice.randrange(20_000))
+            acks = kill_one(victims, f"n{n}", after_acks=dice.randrange(60), spins=dice.randrange(20_000))
             anyio.run(record.read_on, path)
             record.check(acks)
             acknowledged += acks
@@ -147,9 +122,9 @@ def test_a_store_whose_creation_was_killed_can_be_opened(tmp_path: Path) -> None
     """A file half made is finished by whoever opens it next."""
     dice = random.Random(21)
     path = tmp_path / "record.db"
-    with victims(path) as killed:
+    with process(str(path), program=PROCESS) as victims:
         for n in range(25):
-            acks = killed.kill_one(f"n{n}", after_acks=0, spins=dice.randrange(120_000))
+            acks = kill_one(victims, f"n{n}", after_acks=0, spins=dice.randrange(120_000))
             record = Record()
             anyio.run(record.read_on, path)
             record.check(acks)
