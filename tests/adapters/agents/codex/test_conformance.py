@@ -1,13 +1,15 @@
 """The shipped conformance suite of the Adapter port, on the real client and a scripted model."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import msgspec
 import pytest
+from codex_bench import Reply
 from scenes import Scenes
 
 from proctor.policies.events.run_context import Capabilities, Usage
@@ -19,8 +21,8 @@ from proctor.supervisor.testing.suites import AdapterConformance
 
 SLEEP = "sleep 73004"
 STAY = f"trap '' TERM HUP; setsid {SLEEP} & (setsid {SLEEP} &); touch up; {SLEEP}"
-Reply: TypeAlias = tuple[list[dict[str, Any]], dict[str, Any]]
-"""The items of a response, and how it comes."""
+Script: TypeAlias = Sequence[Callable[[], Reply]]
+"""The responses of one conversation."""
 
 
 def real_client() -> str:
@@ -28,33 +30,19 @@ def real_client() -> str:
     return str(import_module("codex_cli_bin").bundled_codex_path())
 
 
-class Script:
-    """The responses of one conversation, each with how many calls it asks for."""
-
-    def __init__(self, *responses: Callable[[], Reply]) -> None:
-        self._responses = responses
-
-    def after(self, calls: int) -> Reply | None:
-        """The items of the response that is due after a number of calls, and how it comes."""
-        for respond in self._responses:
-            items, how = respond()
-            if calls <= 0:
-                return items, how
-            calls -= sum(item["type"] == "function_call" for item in items)
-        return None
-
-
 def scenes_of(api: Any) -> Scenes[Script]:
     """Conversations over the Responses API: the calls that the model requested tell how far they are."""
-    otherwise = api.next_reply
-    reply_class = type(api.next_reply({}))
 
     def due(script: Script | None, calls: int) -> Any:
-        items, how = (script or Script()).after(calls) or ([api.text("end")], {})
-        return reply_class(*items, **how)
+        for respond in script or ():
+            reply = respond()
+            if calls <= 0:
+                return reply
+            calls -= sum(item["type"] == "function_call" for item in reply.items)
+        return Reply(api.text("end"))
 
     return Scenes(
-        api, messages="input", step=lambda item: item["type"] == "function_call", due=due, otherwise=otherwise
+        api, messages="input", step=lambda item: item["type"] == "function_call", due=due, otherwise=api.next_reply
     )
 
 
@@ -73,73 +61,64 @@ class Codex(AdapterChecks):
         self.scenes = scenes_of(bench.api)
 
     def making(self, *files: str, together: bool = False) -> Agent:
-        return self._agent(self._commands(*files, together=together))
+        return self._agent(*self._commands(*files, together=together))
 
     def delegating(self, file: str) -> Agent:
         api, answered = self.bench.api, threading.Event()
 
         def after_the_answer() -> Reply:
             answered.set()
-            return [api.text("done")], {}
+            return Reply(api.text("done"))
 
         def wait() -> Reply:
             answered.wait(PATIENCE_S)
-            return [api.text("end")], {}
+            return Reply(api.text("end"))
 
-        inner = self.scenes.add(Script(_asking(api.shell("inner", f"touch {file}")), after_the_answer))
+        inner = self.scenes.add([lambda: Reply(api.shell("inner", f"touch {file}")), after_the_answer])
         spawn = api.call("spawn", "spawn_agent", namespace="multi_agent_v1", message=inner)
-        return self._agent(Script(_asking(spawn), wait), features={"multi_agent": True})
+        return self._agent(lambda: Reply(spawn), wait, features={"multi_agent": True})
 
     def saw_sub_agents(self, declared: Capabilities) -> None:
         super().saw_sub_agents(msgspec.structs.replace(declared, gate=self.bench.adapter().capabilities.gate))
 
     def erring(self) -> Agent:
-        return self._agent(Script(_asking(self.bench.api.shell("c1", "exit 3"))))
+        return self._agent(lambda: Reply(self.bench.api.shell("c1", "exit 3")))
 
     def staying(self) -> Agent:
-        call = self.bench.api.shell("stay", STAY, yield_time_ms=30000)
-        return self._agent(Script(lambda: ([call], {})))
+        return self._agent(lambda: Reply(self.bench.api.shell("stay", STAY, yield_time_ms=30000)))
 
     def silent(self) -> Agent:
-        return self._agent(Script(lambda: ([self.bench.api.text("hm")], {"endless": True})))
+        return self._agent(lambda: Reply(self.bench.api.text("hm"), endless=True))
 
     def using(self) -> tuple[Agent, Usage]:
         """Two responses, cached input and reasoning among it."""
         api = self.bench.api
-        script = Script(
-            lambda: ([api.shell("c1", "touch a")], {"used": (100, 20), "cached": 40, "reasoning": 5}),
-            lambda: ([api.text("x")], {"used": (30, 3)}),
+        agent = self._agent(
+            lambda: Reply(api.shell("c1", "touch a"), used=(100, 20), cached=40, reasoning=5),
+            lambda: Reply(api.text("x"), used=(30, 3)),
         )
-        return self._agent(script), Usage(
-            input_tokens=130, output_tokens=23, cache_read_tokens=40, reasoning_tokens=5
-        )
+        return agent, Usage(input_tokens=130, output_tokens=23, cache_read_tokens=40, reasoning_tokens=5)
 
     def failing(self) -> Agent:
-        return self._agent(Script(lambda: ([], {"status": 400})))
+        return self._agent(lambda: Reply(status=400))
 
     def garbling(self, *files: str) -> Agent:
-        return self._agent(self._commands(*files), codex_path=self._program(damaged_output.garbled([real_client()])))
+        return self._agent(*self._commands(*files), codex_path=self._program(damaged_output.garbled([real_client()])))
 
     def truncating(self, *, lives: bool = False) -> Agent:
         cut = damaged_output.cut([real_client()], "turn/started", lives=lives)
-        return self._agent(self._commands("alpha"), codex_path=self._program(cut))
+        return self._agent(*self._commands("alpha"), codex_path=self._program(cut))
 
     def _commands(self, *files: str, together: bool = False) -> Script:
         calls = [self.bench.api.shell(f"call-{file}", f"touch {file}") for file in files]
-        if together:
-            return Script(lambda: (calls, {}))
-        return Script(*(_asking(call) for call in calls))
+        return [lambda: Reply(*calls)] if together else [partial(Reply, call) for call in calls]
 
-    def _agent(self, script: Script, **options: Any) -> Agent:
+    def _agent(self, *script: Callable[[], Reply], **options: Any) -> Agent:
         own_default = {"features.shell_snapshot": True}
         return Agent(self.bench.adapter(config=own_default, **options), self.scenes.add(script))
 
     def _program(self, command: list[str]) -> str:
         return str(damaged_output.as_program(self.scratch / "client", command))
-
-
-def _asking(call: dict[str, Any]) -> Callable[[], Reply]:
-    return lambda: ([call], {})
 
 
 @pytest.mark.codex
@@ -158,7 +137,3 @@ class TestCodexAdapter(Codex, AdapterConformance):
 @pytest.mark.anyio
 class TestEndingCodexOnTrio(Codex, CancellingChecks, CrashingChecks):
     """Every way to end a run."""
-
-    @pytest.fixture
-    def anyio_backend(self) -> str:
-        return "trio"
