@@ -4,10 +4,10 @@ import os
 import signal
 import subprocess
 import sys
-import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import anyio
@@ -18,8 +18,9 @@ import pytest
 
 from proctor.adapters.kit import process_tree as processes
 from proctor.adapters.kit.client_process import ClientProcess, start_client
-from proctor.adapters.kit.jsonrpc import ByteLines
+from proctor.adapters.kit.jsonrpc import ByteLines, EndlessLineError
 from proctor.adapters.kit.process_tree import ProcessTree, marked_environment, process_cancel_steps
+from proctor.supervisor import ProviderUnavailableError
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
@@ -111,7 +112,7 @@ async def test_whatever_a_tree_does_to_leave_it_is_gone_after_one_kill(how: str)
     root's session is of the tree without that. All is stopped before anything is killed: nothing is born in between.
     """
     script, orphans = LEAVES[how]
-    seconds, mark = 70003 + list(LEAVES).index(how), uuid.uuid4().hex
+    seconds, mark = 70003 + list(LEAVES).index(how), uuid4().hex
     filled = script.replace("{}", sleeper(seconds) if orphans else str(seconds))
     async with started(filled, mark if orphans != 1 else None) as process:
         unmarked = set(ProcessTree(process.pid).snapshot())
@@ -131,7 +132,7 @@ async def test_whatever_a_tree_does_to_leave_it_is_gone_after_one_kill(how: str)
 
 async def test_a_stranger_and_another_run_are_left_alone() -> None:
     """Only the run's own mark counts."""
-    async with started(f"{sleeper(70007)} &", uuid.uuid4().hex) as other, started("true", "mine") as process:
+    async with started(f"{sleeper(70007)} &", uuid4().hex) as other, started("true", "mine") as process:
         await ProcessTree(process.pid, mark="mine").kill()
 
         assert other.returncode is None
@@ -196,6 +197,15 @@ async def test_the_evidence_says_what_the_platform_lacks(monkeypatch: pytest.Mon
     assert len((await ProcessTree().kill())["notes"]) == 1
 
 
+@asynccontextmanager
+async def client_of(script: str, folder: Path, **how: Any) -> AsyncIterator[ClientProcess]:
+    """A client that is a few lines of Python."""
+    command = [sys.executable, "-S", "-c", script]
+    with anyio.fail_after(PATIENCE_S):
+        async with start_client("it", command, cwd=folder, env=os.environ, mark=uuid4().hex, **how) as client:
+            yield client
+
+
 WRITING = r"""
 import pathlib, sys
 for n in range(3):
@@ -220,36 +230,164 @@ async def test_all_that_was_written_is_handled_first(tmp_path: Path) -> None:
             await go_on.wait()
             handled.append(len(line))
 
-    command = [sys.executable, "-S", "-c", WRITING]
-    with anyio.fail_after(PATIENCE_S):
-        async with start_client("it", command, cwd=tmp_path, env=os.environ, mark=uuid4().hex) as client:
-            await opened(tmp_path)
-            go_on = anyio.Event()
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(read, client, go_on)
-                tasks.start_soon(client.read_stderr)
-                with anyio.move_on_after(0):
-                    await client.stdout.wait_until_handled()
-                before = list(handled)
-                go_on.set()
+    async with client_of(WRITING, tmp_path) as client:
+        await opened(tmp_path)
+        go_on = anyio.Event()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(read, client, go_on)
+            tasks.start_soon(client.read_stderr)
+            with anyio.move_on_after(0):
                 await client.stdout.wait_until_handled()
-                after = list(handled)
-                await client.close_input()
+            before = list(handled)
+            go_on.set()
+            await client.stdout.wait_until_handled()
+            after = list(handled)
+            await client.close_input()
 
     assert (before, after) == ([], [10_000] * 3)
 
 
 async def test_nobody_waits_for_what_is_over(tmp_path: Path) -> None:
     """Neither after its end nor once it is closed, whoever waited already included."""
-    command = [sys.executable, "-S", "-c", WRITING]
-    with anyio.fail_after(PATIENCE_S):
-        async with start_client("it", command, cwd=tmp_path, env=os.environ, mark=uuid4().hex) as client:
-            await opened(tmp_path)
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(client.stdout.wait_until_handled)
-                await anyio.wait_all_tasks_blocked()
-                await client.stdout.aclose()
-            with pytest.raises(anyio.ClosedResourceError):
-                await client.stdout.receive()
-            await client.close_input()
-        await client.stdout.wait_until_handled()
+    async with client_of(WRITING, tmp_path) as client:
+        await opened(tmp_path)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(client.stdout.wait_until_handled)
+            await anyio.wait_all_tasks_blocked()
+            await client.stdout.aclose()
+        with pytest.raises(anyio.ClosedResourceError):
+            await client.stdout.receive()
+        await client.close_input()
+    await client.stdout.wait_until_handled()
+
+
+FAILING = r"""
+import sys
+print(sys.stdin.read())
+sys.stderr.write("old\n" * 50 + "z" * 9999 + "\nlast\n")
+sys.exit(3)
+"""
+
+
+class Pieces:
+    """A stream of bytes that brings these pieces and ends."""
+
+    def __init__(self, *pieces: bytes) -> None:
+        self._pieces = list(pieces)
+
+    async def receive(self, max_bytes: int = 65536) -> bytes:
+        if not self._pieces:
+            raise anyio.EndOfStream
+        return self._pieces.pop(0)
+
+    async def aclose(self) -> None: ...
+
+
+@pytest.mark.parametrize(("pieces", "lines"), [
+    ([b"a\nb", b"c\n"], [b"a", b"bc", b""]),
+    ([b"a", b"b", b"\n\n", b"rest"], [b"ab", b"", b"rest"]),
+    ([], [b""]),
+])  # fmt: skip
+async def test_lines_are_put_together_from_pieces(pieces: list[bytes], lines: list[bytes]) -> None:
+    """What the stream ends with is the last."""
+    assert [line async for line in ByteLines(Pieces(*pieces))] == lines  # type: ignore[arg-type]
+
+
+async def test_a_line_without_end_is_an_error_after_those_before_it() -> None:
+    """Its beginning is kept."""
+    lines = ByteLines(Pieces(b"whole\n" + b"x" * 10, b"y" * 10), max_bytes=15)  # type: ignore[arg-type]
+    first = await anext(lines)
+    with pytest.raises(EndlessLineError) as caught:
+        await anext(lines)
+
+    assert first == b"whole"
+    assert caught.value.start == b"x" * 10 + b"y" * 10
+
+
+async def test_a_client_that_failed_is_reported_with_its_last_words(tmp_path: Path) -> None:
+    """The newest lines, each cut at its front."""
+    async with client_of(FAILING, tmp_path) as client:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(client.read_stderr)
+            await client.write_input("told")
+            lines = [line async for line in ByteLines(client.stdout)]
+        await client.wait_exit()
+    error = client.exit_error("it failed")
+
+    words = error.details["stderr"].split("\n")
+    assert lines[0] == b"told"
+    assert (str(error), error.details["exit_code"], words[-1], len(words)) == ("it failed", 3, "last", 20)
+    assert len(words[-2]) == 4096
+
+
+SLEEPS = "import time; time.sleep(10000)"
+
+
+async def test_leaving_ends_a_client_that_does_not_leave_by_itself(tmp_path: Path) -> None:
+    """Whether it would leave at the end of its input is known, and bounded."""
+    for leaves in (True, False):
+        async with client_of(SLEEPS, tmp_path, leaves=leaves) as client:
+            assert client.exit_code is None
+
+        assert client.exit_code == -9
+
+
+async def test_a_guardian_whose_command_line_is_not_there_yet_is_left_to_end_by_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As while a program begins: killed by us, it would be taken for one that the agent killed."""
+    shown = psutil.Process.cmdline
+    empty: set[int] = set()
+
+    def cmdline(process: psutil.Process) -> list[str]:
+        line = shown(process)
+        if process.pid in empty:
+            return line
+        empty.add(process.pid)
+        return []
+
+    async with client_of(SLEEPS, tmp_path, leaves=False) as client:
+        monkeypatch.setattr(psutil.Process, "cmdline", cmdline)
+
+    assert client.guardian_killed() is None
+    assert client.exit_code == -9
+    assert empty
+
+
+AT_ITS_END = """
+import pathlib, sys
+print("up", flush=True)
+sys.stdin.read()
+pathlib.Path("end-of-input").touch()
+"""
+
+
+@pytest.mark.parametrize("leaves", [True, False])
+async def test_only_a_client_that_leaves_by_itself_is_given_the_time_to(tmp_path: Path, leaves: bool) -> None:
+    """At the end of its input it does what it has to do and ends; any other is ended with its input still open."""
+    async with client_of(AT_ITS_END, tmp_path, leaves=leaves) as client:
+        assert await anext(aiter(ByteLines(client.stdout))) == b"up"
+
+    assert (tmp_path / "end-of-input").exists() is leaves
+    assert client.exit_code == (0 if leaves else -9)
+
+
+async def test_a_client_that_has_ended_is_not_waited_for(tmp_path: Path) -> None:
+    """Its streams are closed with it, and nothing of it is left."""
+    async with client_of("print('up')", tmp_path) as client:
+        assert await anext(aiter(ByteLines(client.stdout))) == b"up"
+        await client.wait_exit()
+
+    assert client.exit_code == 0
+    for stream in (client.stdout, client.stdin):
+        with pytest.raises((anyio.ClosedResourceError, anyio.BrokenResourceError)):
+            await (stream.receive() if hasattr(stream, "receive") else stream.send(b"x"))
+
+
+async def test_a_client_that_cannot_be_started_is_named_with_what_to_do(tmp_path: Path) -> None:
+    """In one error."""
+    with pytest.raises(
+        ProviderUnavailableError, match=r"it cannot be started: `.*/none`: no such file or directory; install it"
+    ):
+        async with start_client("it", [str(tmp_path / "none")], cwd=tmp_path, env={}, mark="r", advice="install it"):
+            pass
