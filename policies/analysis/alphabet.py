@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
 import msgspec
@@ -229,7 +229,7 @@ class Alphabet:
         missing: dict[NamingKind, dict[str, Any] | None] = dict.fromkeys(self._tools.missing(name))
         if not (everything and self._is_complete(name, tested, bound)):
             missing = {**self._tools.kinds(name), **missing}
-        self._add_phantoms(name, missing, list(found), list(found.values()))
+        self._add_phantoms(name, missing, found)
 
     def _reduced(self, name: str, choices: dict[str, list[Any]], bound: set[str]) -> dict[str, list[Any]]:
         """Values that meet the same conditions by themselves, one of each, and lists of them that meet others. Where
@@ -255,9 +255,18 @@ class Alphabet:
         return reduced
 
     def _outcomes(self, name: str, path: str, value: Any) -> tuple[tuple[bool, bool], ...]:
+        """For each condition at a path: whether a value there meets it where it permits, and where it refuses."""
         [document], _ = documents({path: [value]}, 1, self._tools.plainest(name))
         self._work.spend(len(self._parts))
-        return tuple(self._leaves(name, path, document))
+        if (name, path) not in self._leaf_tests:
+            wholes = {path, self._portable.get((name, path), path)}
+            self._leaf_tests[name, path] = list(self._tests_at(wholes | {f"{each}[*]" for each in wholes}))
+        part = _inner(self._parts[0])
+        call = part.in_flight(InputClass(-1, name, document if isinstance(document, dict) else {}), part.moments[0])
+        return tuple(
+            (bool(permits(call.input, call)), bool(refuses(call.input, call)))
+            for permits, refuses, _ in self._leaf_tests[name, path]
+        )
 
     def _add_lists(self, name: str, path: str, kept: dict[Any, Any], values: Sequence[Any]) -> None:
         """Add lists of values: all must permit, one is enough to refuse; some conditions look at elements."""
@@ -285,18 +294,6 @@ class Alphabet:
                 seen.add(both)
                 todo.append((both, (*chosen, value)))
 
-    def _leaves(self, name: str, path: str, document: Any) -> Iterator[tuple[bool, bool]]:
-        """For each condition at a path: whether a document meets it where it permits, and where it refuses."""
-        if (name, path) not in self._leaf_tests:
-            wholes = {path, self._portable.get((name, path), path)}
-            self._leaf_tests[name, path] = list(self._tests_at(wholes | {f"{each}[*]" for each in wholes}))
-        part = _inner(self._parts[0])
-        call = part.in_flight(InputClass(-1, name, document if isinstance(document, dict) else {}), part.moments[0])
-        return (
-            (bool(permits(call.input, call)), bool(refuses(call.input, call)))
-            for permits, refuses, _ in self._leaf_tests[name, path]
-        )
-
     def _tests_at(self, paths: set[str]) -> Iterator[tuple[Any, Any, bool]]:
         """Each condition at some paths, read either way, and whether it has an operator that looks inside values."""
         leaves = {}
@@ -321,13 +318,8 @@ class Alphabet:
     def _made(self, name: str, input: dict[str, Any], bound: set[str]) -> InputClass:
         texts = zip(sorted(bound), self._keys(input, bound), strict=True)
         wild = tuple(path for path, found in texts if ANY_OTHER in found)
-        variants = []
-        for n in range(1, len(wild) + 1):
-            for paths in itertools.combinations(wild, n):
-                variant: Any = input
-                for path in paths:
-                    variant = placed(variant, path, NEVER_SEEN)
-                variants.append(variant)
+        some = itertools.chain.from_iterable(itertools.combinations(wild, n) for n in range(1, len(wild) + 1))
+        variants = [reduce(lambda made, path: placed(made, path, NEVER_SEEN), paths, input) for paths in some]
         return InputClass(
             -next(self._numbers), name, input, wild=wild, variants=tuple(variants), bound=self._keys(input, bound)
         )
@@ -372,16 +364,36 @@ class Alphabet:
         return not looking or (not types and (looking <= LENGTHS or not looking & LENGTHS))
 
     def _add_phantoms(
-        self, name: str, kinds: dict[NamingKind, dict[str, Any] | None], keys: list[Any], found: list[InputClass]
+        self, name: str, kinds: dict[NamingKind, dict[str, Any] | None], found: dict[Any, InputClass]
     ) -> None:
         """Add calls of some kinds that meet the sets of conditions of which no example was found."""
-        seen = set(keys)
+        seen = set(found)
+        examples: dict[Any, InputClass] = {}
+        for (_, bound), call in found.items():
+            examples.setdefault(bound, call)
         for kind, document in kinds.items():
-            names = self._tools.names(name, kind)
-            probes = [probe_of(_inner(part).rule, names) for part in self._parts]
-            asks = [(n, bit) for n, probe in enumerate(probes) for bit, _ in probe.tests]
-            asks = [(n, bit) for n, bit in asks if not self._is_ruled_out(name, n, bit, document)]
-            self._add_phantoms_of(name, asks, [probe.mask for probe in probes], keys, found, seen)
+            probes = [probe_of(_inner(part).rule, self._tools.names(name, kind)) for part in self._parts]
+            alike: dict[Any, list[tuple[int, int]]] = {}
+            for n, probe in enumerate(probes):
+                for bit, _ in probe.tests:
+                    if not self._is_ruled_out(name, n, bit, document):
+                        alike.setdefault(self._identity(n, bit), []).append((n, bit))
+            if len(alike) > MOST_ASKS:
+                self.gaps.append(f"{len(alike)} conditions on inputs of `{name}` at once")
+                continue
+            for truth in itertools.product((False, True), repeat=len(alike)):
+                self._work.spend(len(self._parts))
+                met = set(itertools.compress(alike, truth))
+                missed = alike.keys() - met
+                if any(permits and (selector, False) in missed for selector, permits in met):
+                    continue
+                masks = [probe.mask for probe in probes]
+                for n, bit in itertools.chain.from_iterable(alike[identity] for identity in met):
+                    masks[n] |= bit
+                for bound, example in examples.items():
+                    if (tuple(masks), bound) not in seen:
+                        seen.add((tuple(masks), bound))
+                        self._keep(msgspec.structs.replace(example, phantom=True, masks=dict(enumerate(masks))))
 
     def _is_ruled_out(self, name: str, n: int, bit: int, document: dict[str, Any] | None) -> bool:
         """Whether a slot wants none of an act that all calls of a kind do, of which `document` is an input if any."""
@@ -390,42 +402,6 @@ class Alphabet:
             isinstance(item, ToolWhere) and self._tools.rules_out(name, item.where, document, permits=slot.permits)
             for item in items_of(slot.selector)
         )
-
-    def _add_phantoms_of(
-        self,
-        name: str,
-        asks: list[tuple[int, int]],
-        sure: list[int],
-        keys: list[Any],
-        found: list[InputClass],
-        seen: set[Any],
-    ) -> None:
-        alike: dict[Any, list[tuple[int, int]]] = {}
-        for n, bit in asks:
-            alike.setdefault(self._identity(n, bit), []).append((n, bit))
-        if len(alike) > MOST_ASKS:
-            self.gaps.append(f"{len(alike)} conditions on inputs of `{name}` at once")
-            return
-        values = list(dict.fromkeys(bound for _, bound in keys))
-        for truth in itertools.product((False, True), repeat=len(alike)):
-            self._work.spend(len(self._parts))
-            chosen = dict(zip(alike, truth, strict=True))
-            if any(
-                permits and not chosen.get((selector, False), True)
-                for (selector, permits), holds in chosen.items()
-                if holds
-            ):
-                continue
-            masks = list(sure)
-            for identity, holds in chosen.items():
-                for n, bit in alike[identity]:
-                    masks[n] |= bit if holds else 0
-            for value in values:
-                if (tuple(masks), value) in seen:
-                    continue
-                seen.add((tuple(masks), value))
-                example = next(call for (_, bound), call in zip(keys, found, strict=True) if bound == value)
-                self._keep(msgspec.structs.replace(example, phantom=True, masks=dict(enumerate(masks))))
 
     def _identity(self, n: int, bit: int) -> tuple[Any, bool]:
         """The identity of a condition, whichever rule has it, and whether it permits."""

@@ -7,6 +7,7 @@ import os
 import random
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import yaml
 
 from proctor.policies import Check, Proved, Refuted, Unknown, load_policies, merge_policies, parse_policies, verify
 from proctor.policies.analysis.certificate import check
+from proctor.policies.analysis.explorer import shortest
 from proctor.policies.analysis.questions import OWN_NAMES
 from proctor.policies.events.run_context import RunContext, Tool
 from proctor.policies.policy import Policy
@@ -192,6 +194,19 @@ def test_a_dropped_rule_of_an_example_is_noticed(name: str) -> None:
         answer = verify(msgspec.structs.replace(member, rules=rules), no_looser_than=whole)
         same = (name, rule.id) == ("deployment", "verify-after")  # it only warns
         assert isinstance(answer, Proved if same else Refuted), rule.id
+
+
+def test_a_search_goes_on_from_no_state_that_is_as_far_away_as_a_goal() -> None:
+    """Of several goals the first that is as near as any is the answer."""
+    looked_at: list[int] = []
+
+    def steps(at: int) -> Iterator[tuple[str, tuple[int, int], int | None]]:
+        looked_at.append(at)
+        yield from ((f"to {at * 2 + n}", (1, 0), at * 2 + n) for n in (0, 1))
+        yield from [("far", (2, 0), None), ("near", (1, 0), None)] if at == 2 else []
+
+    assert shortest(1, steps).steps == ["to 2", "near"]
+    assert looked_at == [1, 2, 3]
 
 
 def test_whoever_only_judges_does_not_import_the_search() -> None:
