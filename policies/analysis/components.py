@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable
 from copy import copy, deepcopy
 from dataclasses import replace
 from functools import wraps
-from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeAlias, TypeVar
+from typing import Any, Concatenate, NamedTuple, ParamSpec, Self, TypeAlias, TypeVar
 
 import msgspec
 
@@ -112,6 +112,10 @@ class RuleMoment(NamedTuple):
     facts: SessionFacts
     now: int = 0
     turn: int = 1
+
+    def copied(self) -> Self:
+        """One that can be moved on while this one stays."""
+        return self._replace(state=copied(self.state))
 
 
 def overlaps(machine: Machine) -> bool:
@@ -229,6 +233,7 @@ class RuleComponent(Component):
         self.beyond: set[int] = set()
         self._memo: defaultdict[str, dict[Any, Any]] = defaultdict(dict)
         self.turns = self.machine.watches_turns
+        self._listens = bool(self.machine.phrases) or self.machine.from_user
         self.goes_on = self.machine.kind in REFUSES_LATER and rule.action == "deny"
         instance = without_key(self.machine)
         self.has_obligation = instance.finding_at_end(instance.initial_state()) is not None
@@ -239,8 +244,10 @@ class RuleComponent(Component):
         self.spent += ASKING
         if self._keeps is not None:
             moment = moment._replace(state=self.machine.restricted(moment.state, self._keeps))
-        phrases, words = frozenset(self.machine.phrases), moment.facts.user_text
-        heard = (words.ever & phrases, words.last & phrases, frozenset(words.texts))
+        heard: Hashable = None
+        if self._listens:
+            phrases, words = frozenset(self.machine.phrases), moment.facts.user_text
+            heard = (words.ever & phrases, words.last & phrases, frozenset(words.texts))
         key = self.machine.equivalence_key(moment.state, moment.now, moment.turn, self.at_once), heard
         if key not in self._numbers:
             self._numbers[key] = len(self.moments)
@@ -280,14 +287,14 @@ class RuleComponent(Component):
     def _probe(self, kind: NamingKind) -> Probe:
         return probe_of(self.rule, self.moments[0].facts.tools.names(kind))
 
-    def _moved(self, at: int) -> RuleMoment:
-        moment = self.moments[at]
-        return moment._replace(state=copied(moment.state))
-
     @remembered
     def level(self, at: int, call: InputClass) -> int:
         self.spent += ASKING
-        machine, moment, mask = self.machine, self.moments[at], self.mask(call)
+        return self.evaluated(self.moments[at], call)
+
+    def evaluated(self, moment: RuleMoment, call: InputClass) -> int:
+        """The strictness found against a call of the class that is requested at a moment."""
+        machine, mask = self.machine, self.mask(call)
         evaluate = machine.compile_evaluate(mask) if machine.concerned(moment.state, mask, moment.now) else None
         if evaluate is None:
             return NOTHING
@@ -298,17 +305,17 @@ class RuleComponent(Component):
 
     @remembered
     def started(self, at: int, call: InputClass, slot: int, variant: int = 0) -> int:
-        moment = self._moved(at)
-        return self.number(self.begun(moment, self.in_flight(call, moment, slot, variant), call))
+        return self.number(self.begun(self.moments[at], call, slot, variant))
 
-    def begun(self, moment: RuleMoment, made: CallState, call: InputClass) -> RuleMoment:
+    def begun(self, moment: RuleMoment, call: InputClass, slot: int = 0, variant: int = 0) -> RuleMoment:
         """What a moment becomes when a call of the class starts."""
         machine, mask = self.machine, self.mask(call)
         spend = machine.compile_spend(mask) if machine.concerned(moment.state, mask, moment.now) else None
+        state = moment.state
         if spend is not None:
-            unlike = call.fresh and machine.compares_inputs
-            spend(moment.state, made, 0 if unlike else mask, moment.now)
-        return moment._replace(now=moment.now + 1)
+            state, unlike = copied(state), call.fresh and machine.compares_inputs
+            spend(state, self.in_flight(call, moment, slot, variant), 0 if unlike else mask, moment.now)
+        return moment._replace(state=state, now=moment.now + 1)
 
     def ends_as(self, call: InputClass) -> Hashable:
         return self.mask(call) & self.machine.outcomes
@@ -328,7 +335,7 @@ class RuleComponent(Component):
     @remembered
     def _after(self, act: Callable[..., Finding | None], at: int, call: InputClass, variant: int) -> Reaction:
         """The machine's finding and its state after a call that is not running."""
-        moment = self._moved(at)
+        moment = self.moments[at].copied()
         found = act(moment.state, self.in_flight(call, moment, 0, variant), self.mask(call))
         return self._level_of(found), self.number(moment)
 
@@ -339,7 +346,7 @@ class RuleComponent(Component):
         mask = self.mask(call)
         if not mask & self.machine.outcomes:
             return NOTHING, at
-        moment, returned = self._moved(at), None
+        moment, returned = self.moments[at].copied(), None
         if output is not None:
             raw = call.outputs[output]
             returned = ToolReturn(filled(raw, NEVER_SEEN) if other else raw)
@@ -362,7 +369,7 @@ class RuleComponent(Component):
 
     @remembered
     def wrote(self, at: int, text: str) -> int:
-        if not self.machine.phrases and not self.machine.from_user:
+        if not self._listens:
             return at
         moment = self.moments[at]
         words = deepcopy(moment.facts.user_text)

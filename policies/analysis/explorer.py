@@ -127,13 +127,16 @@ class Graph(RuleComponent):
 
     @remembered
     def _call(self, mask: int) -> InputClass:
-        return InputClass(mask, "a call", {}, masks={0: mask})
+        return InputClass(mask, "a call", {})
+
+    def mask(self, call: InputClass) -> int:
+        return call.number
 
     @remembered
     def admits(self, state: int, mask: int) -> bool:
         """Whether such a call may come next."""
         self._work.spend(self._weight)
-        return self.level(state, self._call(mask)) < DENY
+        return self.evaluated(self.moments[state], self._call(mask)) < DENY
 
     def after(self, state: int, mask: int, ending: Ending) -> int:
         """The state once such a call has come, whether it is let through or not, and has ended."""
@@ -143,11 +146,11 @@ class Graph(RuleComponent):
     def _ended(self, state: int, mask: int, ending: Ending | None) -> int:
         """The same; `ending` is None if the machine does not look at it."""
         self._work.spend(self._weight)
-        call, moment = self._call(mask), self._moved(state)
-        made = self.in_flight(call, moment)
-        moment = self.begun(moment, made, call)
+        call = self._call(mask)
+        moment = self.begun(self.moments[state], call)
         if ending is not None:
-            self.over(moment, made, mask, ToolReturn(None) if ending == "completed" else None)
+            moment, returned = moment.copied(), ToolReturn(None) if ending == "completed" else None
+            self.over(moment, self.in_flight(call, moment), mask, returned)
         return self.number(moment)
 
     @remembered
