@@ -216,32 +216,16 @@ def test_nothing_is_written_where_nothing_is_refuted(proved: Any, place: Path) -
 
 
 def test_without_a_question_rules_that_do_nothing_are_found(cli: Any, place: Path) -> None:
-    """Subsumed by a stricter one, about a call that cannot come, against itself."""
-    place.joinpath("odd.yaml").write_text("""\
-name: odd
-on_violation: deny
-tool_rules:
-  - {id: no-drop, deny: [drop]}
-rules:
-  - {id: few, type: count, tool: pay, max: 2}
-  - {id: more, type: count, tool: pay, max: 5}
-  - {id: after-drop, type: never_after, trigger: drop, forbidden: report}
-  - {id: itself, type: before, first: deploy, then: deploy}
-  - {id: ask, type: before, first: human-approval, then: pay}
-  - {id: again, type: before, first: human-approval, then: pay}
-""")
+    """Each rule and each tool is a question."""
+    rules = "[{id: few, type: count, tool: pay, max: 2}, {id: more, type: count, tool: pay, max: 5}]"
+    place.joinpath("odd.yaml").write_text(f"{{name: odd, on_violation: deny, rules: {rules}}}")
     answer = cli("prove", "odd.yaml", "--json")
-    reasons = {line["question"]: line["reason"] for line in answer.lines if line["verdict"] == "refuted"}
 
     assert answer.code == 1
-    assert reasons == {
-        "rule more": "subsumed: `few` already stops all that `more` stops",
-        "rule after-drop": "vacuous: no session comes to `drop`",
-        "rule ask": "subsumed: `again` already stops all that `ask` stops",
-        "rule again": "subsumed: `ask` already stops all that `again` stops",
-        "callable deploy": "never callable: `itself` always denies it",
+    assert {line["question"]: line["reason"] for line in answer.lines if line["verdict"] == "refuted"} == {
+        "rule more": "subsumed: `few` already stops all that `more` stops"
     }
-    assert cli("prove", "odd.yaml").out.endswith("11 checked: 6 proved, 5 refuted, 0 unknown\n")
+    assert cli("prove", "odd.yaml").out.endswith("3 checked: 2 proved, 1 refuted, 0 unknown\n")
 
 
 NO_SHELL = "name: no-shell\non_violation: deny\ntool_rules: [{deny: [bash]}]\n"
@@ -390,74 +374,18 @@ def test_a_long_search_says_so_and_ctrl_c_gives_what_is_known(place: Path) -> No
     assert json.loads(out)["verdict"] == "unknown"
 
 
-OLD = """\
-name: team
-on_violation: deny
-limits: {max_tool_calls: 30, max_cost_usd: 2}
-tool_rules:
-  - {id: no-drop, deny: [drop]}
-  - {id: large, deny: [{tool: pay, where: [{path: $.amount, gt: 500}]}]}
-rules:
-  - {id: approved, type: before, first: approve, then: pay}
-  - {id: three, type: count, tool: pay, max: 3}
-"""
-NEW = """\
-name: team
-on_violation: deny
-limits: {max_tool_calls: 30, max_cost_usd: 5}
-tool_rules: [{id: large, deny: [{tool: pay, where: [{path: $.amount, gt: 500}]}], action: request_approval}]
-rules:
-  - {id: approved, type: before, first: approve, then: pay}
-  - {id: two, type: count, tool: pay, max: 2}
-  - {id: no-mail, type: never_after, trigger: read_secret, forbidden: mail}
-"""
-
-
-def test_what_changed_between_two_policies_is_shown_one_session_each(cli: Any, place: Path) -> None:
+def test_what_changed_between_two_policies_is_shown_one_session_each(cli: Any, proved: Any) -> None:
     """Which way, by which rule, and what each answers to the last call; all of it in 80 columns."""
-    place.joinpath("old.yaml").write_text(OLD)
-    place.joinpath("new.yaml").write_text(NEW)
-    found = cli("diff", "old.yaml", "new.yaml", "--prove", "--json")
-    shown = cli("diff", "old.yaml", "new.yaml", "--prove")
+    found = cli("diff", "looser.yaml", "stricter.yaml", "--prove", "--json")
+    shown = cli("diff", "looser.yaml", "stricter.yaml", "--prove")
+    [line] = found.lines
 
     assert found.code == shown.code == 1
-    assert [
-        (line["change"], line["rules"], line["old"]["action"], line["new"]["action"]) for line in found.lines
-    ] == [
-        ("newly_allowed", ["no-drop"], "deny", "allow"),
-        ("other_action", ["large"], "deny", "request_approval"),
-        ("newly_allowed", ["max_cost_usd"], "cancel", "allow"),
-        ("newly_refused", ["two"], "allow", "deny"),
-        ("newly_refused", ["no-mail"], "allow", "deny"),
-    ]
-    assert [len(line["session"]) for line in found.lines] == [1, 2, 1, 4, 2]
+    assert (line["change"], line["rules"], len(line["session"])) == ("newly_refused", ["two"], 4)
+    assert (line["old"]["action"], line["new"]["action"]) == ("allow", "deny")
     assert max(map(len, shown.out.splitlines())) <= 80
-    assert "newly refused  `no-mail`\n   1. read_secret()\n" in shown.out
-    assert shown.out.endswith("5 differences\n")
-
-
-@pytest.mark.parametrize("asking", [
-    "rules: [{id: asks, type: before, first: human-approval, then: pay}]",
-    "rules: [{id: asks, type: precondition, tool: pay, requires: [{any_of: [{prior: human-approval}]}]}]",
-    "nets: [require human-approval before pay]",
-])  # fmt: skip
-def test_an_approval_is_a_difference_though_its_policy_only_warns(cli: Any, place: Path, asking: str) -> None:
-    """What needs a person asks for one whatever its action is."""
-    place.joinpath("old.yaml").write_text(f"name: p\non_violation: warn\n{asking}\n")
-    place.joinpath("new.yaml").write_text("name: p\non_violation: warn\nrules: []\n")
-    [found] = cli("diff", "old.yaml", "new.yaml", "--prove", "--json").lines
-
-    assert (found["change"], found["old"]["action"]) == ("newly_allowed", "request_approval")
-    assert [line["question"].split()[0] for line in cli("prove", "old.yaml", "--json").lines] == ["rule", "callable"]
-
-
-def test_a_limit_that_a_later_policy_replaces_is_no_difference(cli: Any, place: Path) -> None:
-    """The limit of the whole stack counts."""
-    limits = ", ".join(f"{{name: p{most}, limits: {{max_tool_calls: {most}}}}}" for most in (2, 4))
-    place.joinpath("old.yaml").write_text(f"policies: [{limits}]\n")
-    place.joinpath("new.yaml").write_text(f"policies: [{limits}, {{name: more, tool_rules: [{{deny: [x]}}]}}]\n")
-
-    assert [each["rules"] for each in cli("diff", "old.yaml", "new.yaml", "--prove", "--json").lines] == [["deny-1"]]
+    assert "newly refused  `two`\n   1. approve()\n" in shown.out
+    assert shown.out.endswith("1 difference\n")
 
 
 def test_policies_that_answer_alike_do_not_differ(cli: Any, place: Path) -> None:
