@@ -139,10 +139,11 @@ def with_objects(values: Mapping[str, Any], given: Mapping[str, Any]) -> dict[st
     }
 
 
-class Arguments:
-    """The arguments of one call of a function, by parameter name, defaults included."""
+class _Call:
+    """One call of a function, by parameter name, defaults included."""
 
     def __init__(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        self._function = function
         self._bound = inspect.signature(function).bind(*args, **kwargs)
         self._bound.apply_defaults()
         self._gathered = next(
@@ -156,9 +157,9 @@ class Arguments:
         found: dict[str, Any] = to_jsonable({**more, **named})
         return found
 
-    def change(self, tool_input: Mapping[str, Any]) -> None:
-        """Take the values of another input; unchanged ones keep their Python objects. Raises UsageError: the function
-        has no such parameter.
+    async def run(self, tool_input: Mapping[str, Any]) -> Any:
+        """Call it with the values of another input; unchanged ones keep their Python objects. Raises UsageError: the
+        function has no such parameter.
         """
         before = self.as_input()
         for name, value in tool_input.items():
@@ -170,14 +171,11 @@ class Arguments:
                 self._bound.arguments[self._gathered][name] = value
             else:
                 raise UsageError(f"the function has no parameter `{name}`")
-
-    @property
-    def args(self) -> tuple[Any, ...]:
-        return self._bound.args
-
-    @property
-    def kwargs(self) -> dict[str, Any]:
-        return self._bound.kwargs
+        bare = functools.partial(self._function, *self._bound.args, **self._bound.kwargs)
+        if inspect.iscoroutinefunction(self._function):
+            return await bare()
+        result = await anyio.to_thread.run_sync(bare, abandon_on_cancel=True)
+        return await result if isinstance(result, Awaitable) else result
 
 
 OnRefusal: TypeAlias = Literal["raise", "tell"]
@@ -195,28 +193,15 @@ def proposing(
 
     @functools.wraps(function)
     async def proposed(*args: Any, **kwargs: Any) -> Any:
-        arguments = Arguments(function, args, kwargs)
-
-        async def act(tool_input: dict[str, Any]) -> Any:
-            arguments.change(tool_input)
-            return await _result(function, arguments)
-
+        each = _Call(function, args, kwargs)
         try:
-            return await call(tool_name, arguments.as_input(), act)
+            return await call(tool_name, each.as_input(), each.run)
         except ToolRefused as refusal:
             if refused == "raise":
                 raise
             return refusal.tell_model
 
     return proposed
-
-
-async def _result(function: Callable[..., Any], arguments: Arguments) -> Any:
-    if inspect.iscoroutinefunction(function):
-        return await function(*arguments.args, **arguments.kwargs)
-    bare = functools.partial(function, *arguments.args, **arguments.kwargs)
-    result = await anyio.to_thread.run_sync(bare, abandon_on_cancel=True)
-    return await result if isinstance(result, Awaitable) else result
 
 
 P = ParamSpec("P")
