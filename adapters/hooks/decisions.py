@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from posixpath import normpath
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -175,7 +176,9 @@ _OUTSIDE = ("dangerouslyDisableSandbox",)
 _ITS_OWN = (
     *(".claude", ".mcp.json", "managed-settings", ".codex", ".gemini", ".cursor", ".copilot"),
     *(".opencode", ".config/opencode", "opencode.json"),
-    *(".github/hooks", ".git/hooks", ".git/config"),
+    *(f".github/{name}" for name in ("hooks", "copilot", "extensions", "agents", "mcp.json", "lsp.json")),
+    *("/etc/claude-code", "/etc/gemini-cli", "/etc/cursor", "/etc/github-copilot"),
+    *(".git/hooks", ".git/config"),
 )
 """Places from which a client, or a tool of every developer, takes what it runs."""
 _READING = frozenset(("read", "glob", "grep"))
@@ -237,7 +240,7 @@ class Opening:
         if tool is not None and acts and (unknown := tool.unknown_among(call.input)):
             return f"it is not known what its `{min(unknown)}` changes"
         if not acts or acts - _READING:
-            texts = [text.casefold() for text in texts_in(call.input)]
+            texts = [spelt.casefold() for text in texts_in(call.input) for spelt in (text, normpath(text))]
             for place in (*_ITS_OWN, *self._kept):
                 if any(place.casefold() in text for text in texts):
                     return f"it names `{place}`, by which calls are decided or started"

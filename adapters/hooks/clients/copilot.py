@@ -154,6 +154,7 @@ COPILOT: Final = messages.HookClient(
         "a trusted folder's settings, also those in `.claude`, can switch off hooks that aren't managed "
         "(`disableAllHooks`)",
         "a trusted folder's own hooks can change a call after the decision",
+        "a trusted folder's MCP servers start without a hook",
         "a folder's hooks don't run while it isn't trusted",
     ),
 )

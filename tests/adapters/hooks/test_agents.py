@@ -541,6 +541,26 @@ def test_a_subagent_of_a_subagent_of_copilot_works_in_the_same_run_and_its_patch
 
 
 @pytest.mark.parametrize("agent", ["copilot"], indirect=True)
+def test_a_model_does_not_write_what_copilot_goes_by_in_its_next_session(agent: Any) -> None:
+    """Its settings can switch hooks off, and an MCP server is a program: though the policy allows every file but one,
+    its person is asked, and `copilot -p` has nobody to ask.
+    """
+    agent.policy.write_text(f"{POLICY}  - {{allow: ['*']}}\n")
+    agent.install("--user", "--unmatched", "allow")
+    trusted = {"trusted_folders": [str(agent.cwd)], "trustedFolders": [str(agent.cwd)]}
+    (agent.home / ".copilot" / "config.json").write_text(json.dumps(trusted))
+    settings, servers = (agent.cwd / ".github" / name for name in ("copilot/settings.json", "mcp.json"))
+    settings.parent.mkdir(parents=True)
+    server = {"type": "local", "command": "touch", "args": [str(agent.cwd / "started")], "tools": ["*"]}
+    given = {settings: {"disableAllHooks": True}, servers: {"mcpServers": {"s": server}}}
+    calls = [("create", {"path": str(path), "file_text": json.dumps(data)}) for path, data in given.items()]
+    agent.started("-p", agent.prompt(([*calls, agent.write(agent.cwd / "fine")],)), env=agent.env)
+    agent.run([agent.write(agent.cwd / "secret")])
+
+    assert [path.name for path in agent.cwd.rglob("*") if path.is_file()] == ["fine"]
+
+
+@pytest.mark.parametrize("agent", ["copilot"], indirect=True)
 @pytest.mark.parametrize("cancels", [False, True])
 def test_what_copilot_does_on_autopilot_is_of_the_run_that_a_person_prompted(agent: Any, cancels: bool) -> None:
     """It prompts itself after each response until the task is complete: with no limit anew, and not at all with what

@@ -8,6 +8,7 @@ import pytest
 from calling import called
 from stored_rows import stored_rows
 
+from proctor.adapters.hooks.clients import CLIENTS
 from proctor.adapters.hooks.record import store_id
 
 POLICY = """
@@ -124,6 +125,24 @@ def test_prompts_that_are_no_question_of_permission_stay(session: Any) -> None:
     for number, call in enumerate(calls):
         answer = session.hook("PreToolUse", **{"tool_use_id": f"c{number}", "tool_name": "Bash", **call})
         assert (answer.verdict, answer.reason) == ("allow", ""), call
+
+
+def test_no_place_from_which_a_client_takes_what_it_runs_is_written_without_a_question(session: Any) -> None:
+    """Neither its settings, wherever they may be, nor what else it starts; however the path is spelt."""
+    session.policy.write_text(ANYTHING)
+    session.unmatched = "allow"
+    each = [client.settings for client in CLIENTS.values()]
+    places = {place for own in each for place in (own.project, own.user, own.managed, *own.overriding) if place}
+    places |= {pattern for own in each for pattern, _ in own.beside_ours}
+    places |= {f".github/{name}" for name in ("mcp.json", "lsp.json", "extensions/x/extension.mjs", "agents/a.md")}
+    places |= {".github//copilot/settings.json", ".github/./hooks/x.json", ".git/info/../hooks/pre-commit"}
+    opened = set()
+    for number, place in enumerate(sorted(places)):
+        given = {"file_path": f"/w/{place}", "content": "x"}
+        answer = session.hook("PreToolUse", tool_use_id=f"c{number}", tool_name="Write", tool_input=given)
+        opened |= {place} if answer.reason else set()
+
+    assert opened == set()
 
 
 def test_what_was_answered_last_is_explained(session: Any, capsys: pytest.CaptureFixture[str]) -> None:
