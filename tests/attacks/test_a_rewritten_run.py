@@ -107,20 +107,33 @@ def used_more(records: Records) -> None:
     of_type(records, "token_usage_updated")[0]["input_tokens"] = 1_000_000
 
 
+def made_another(record: dict[str, Any], other: dict[str, Any]) -> None:
+    """Something else happened at that place."""
+    own: dict[str, Any] = {name: record[name] for name in ("event_id", "seq", "at") if name in record}
+    record.clear()
+    record.update({**other, **own})
+
+
 def started_again(records: Records) -> None:
     """The end of the first call becomes its start."""
-    first = of_type(records, "tool_call_started")[0]
-    ended = of_type(records, "tool_call_completed")[0]
-    own: dict[str, Any] = {name: ended[name] for name in ("event_id", "seq", "at") if name in ended}
-    ended.clear()
-    ended.update(first)
-    ended.update(own)
+    made_another(of_type(records, "tool_call_completed")[0], of_type(records, "tool_call_started")[0])
+
+
+def ended_again(records: Records) -> None:
+    """The end of the first call becomes the run's, which goes on."""
+    made_another(of_type(records, "tool_call_completed")[0], of_type(records, "run_completed")[0])
 
 
 @pytest.mark.parametrize(
     ("change", "expected"),
-    [(nothing, set()), (used_less, {"adds_up"}), (used_more, {"adds_up"}), (started_again, {"started_twice"})],
-    ids=["nothing", "less", "more", "a second start"],
+    [
+        (nothing, set()),
+        (used_less, {"adds_up"}),
+        (used_more, {"adds_up"}),
+        (started_again, {"started_twice"}),
+        (ended_again, {"ended_twice", "after_the_end"}),
+    ],
+    ids=["nothing", "less", "more", "a second start", "a second end"],
 )
 def test_a_run_that_cannot_have_been_so(
     place: str, change: Callable[[Records], None], expected: set[str], capsys: pytest.CaptureFixture[str]

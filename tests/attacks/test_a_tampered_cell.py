@@ -249,7 +249,7 @@ def unhashed(value: Any) -> Any:
 
 @pytest.mark.parametrize("opened", STORES)
 def test_a_row_of_any_table_removed_or_added_is_found(opened: Any, tmp_path: Path) -> None:
-    """A row that is added is like one that is there, under another key."""
+    """A row that is added is like one that is there, under another key. So is a table that is emptied."""
     missed = set()
     with opened(tmp_path) as store:
         for table, columns, rows in store.tables():
@@ -266,6 +266,8 @@ def test_a_row_of_any_table_removed_or_added_is_found(opened: Any, tmp_path: Pat
                 assert found is not None, (table.name, new)
                 if not found:
                     missed.add(f"{table.name}: a row more")
+            if not store.finds(table.name, f"DELETE FROM {table.name}", []):
+                missed.add(f"{table.name}: no rows")
     assert {one for one in missed if one.partition(":")[0] not in NOT_FOUND} <= NOT_FOUND.keys()
 
 
