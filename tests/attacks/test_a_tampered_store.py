@@ -445,36 +445,6 @@ def test_a_flood_of_findings_is_counted_not_kept(path: Path, monkeypatch: Any) -
     assert report.more > 10
 
 
-def test_heads_that_were_changed_are_not_those_that_were_signed(path: Path, tmp_path: Path) -> None:
-    """Nor are those signed with another key, or not signed."""
-    import msgspec
-    from cryptography.hazmat.primitives import serialization as form
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
-    from proctor.adapters.stores.audit.verify import check_signature, signed
-    from proctor.supervisor import UsageError
-
-    def keys(name: str) -> tuple[Path, Path]:
-        key = Ed25519PrivateKey.generate()
-        private, public = tmp_path / f"{name}.pem", tmp_path / f"{name}.pub"
-        pem = (form.Encoding.PEM, form.PrivateFormat.PKCS8, form.NoEncryption())
-        private.write_bytes(key.private_bytes(*pem))
-        public.write_bytes(key.public_key().public_bytes(form.Encoding.PEM, form.PublicFormat.SubjectPublicKeyInfo))
-        return private, public
-
-    (mine, my_public), (_, other_public) = keys("mine"), keys("other")
-    heads: Heads = signed(audited(path).heads, mine)
-    check_signature(heads, my_public)
-    for wrong, key in (
-        (msgspec.structs.replace(heads, records=1), my_public),
-        (msgspec.structs.replace(heads, signature=""), my_public),
-        (heads, other_public),
-        (heads, mine),
-    ):
-        with pytest.raises(UsageError):
-            check_signature(wrong, key)
-
-
 def test_what_was_pruned_is_distinguished_from_what_was_tampered_with(path: Path) -> None:
     """With its anchor and without; what is put back into a list, or done to the one record that is left, is found."""
     anchor = audited(path).heads

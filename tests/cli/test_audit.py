@@ -53,8 +53,9 @@ def test_a_store_that_was_cut_is_held_to_what_was_kept(cli: Any, store: Path, pl
 @pytest.mark.usefixtures("store")
 def test_heads_are_signed_and_the_signature_is_asked_for(cli: Any, place: Path) -> None:
     """With keys as openssl makes them; an anchor signed by nobody or somebody else is bad input."""
-    subprocess.run(["openssl", "genpkey", "-algorithm", "ed25519", "-out", "key.pem"], check=True)
-    subprocess.run(["openssl", "pkey", "-in", "key.pem", "-pubout", "-out", "key.pub"], check=True)
+    for name in ("key", "other"):
+        subprocess.run(["openssl", "genpkey", "-algorithm", "ed25519", "-out", f"{name}.pem"], check=True)
+        subprocess.run(["openssl", "pkey", "-in", f"{name}.pem", "-pubout", "-out", f"{name}.pub"], check=True)
     assert cli("audit", "head", "--sign", "key.pem", "-o", "signed.json").code == 0
     assert cli("audit", "verify", "--anchor", "signed.json", "--key", "key.pub").code == 0
     heads = json.loads(place.joinpath("signed.json").read_text())
@@ -62,6 +63,8 @@ def test_heads_are_signed_and_the_signature_is_asked_for(cli: Any, place: Path) 
         place.joinpath("changed.json").write_text(json.dumps({**heads, **changed}))
         answer = cli("audit", "verify", "--anchor", "changed.json", "--key", "key.pub")
         assert (answer.code, "is not signed" in answer.err) == (2, True)
+    for key in ("other.pub", "key.pem"):
+        assert cli("audit", "verify", "--anchor", "signed.json", "--key", key).code == 2
     assert cli("audit", "head", "--sign", "key.pub").code == 2
     assert cli("audit", "verify", "--key", "key.pub").code == 2
 
