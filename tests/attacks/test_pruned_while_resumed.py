@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import pytest
 
-from proctor.adapters.stores import MemoryStore, SQLiteStore
+from proctor.adapters.stores import SQLiteStore
 from proctor.adapters.stores.audit.audit import audited
 from proctor.policies import parse_policies
 from proctor.supervisor import Store, UsageError, prune, run_once
@@ -112,12 +112,3 @@ async def test_a_session_resumed_at_any_moment_of_a_prune_is_kept_or_gone_before
     assert removed == (left[0] == "record_pruned")
     assert left[0] in ("session_created", "record_pruned")
     assert "run_started" not in left or not removed
-
-
-async def test_a_session_pruned_and_resumed_under_its_name_starts_nothing(tmp_path: Path) -> None:
-    """Again and again: what is left of it is refused, and stays."""
-    store = MemoryStore()
-    await ran(store, agent(2))
-    assert await pruned(store) == 1
-    assert [await ran(store, agent(3)) for _ in range(3)] == [[], [], []]
-    assert [event.type async for event in store.read("s")] == ["record_pruned"]
