@@ -34,13 +34,15 @@ pytestmark = pytest.mark.anyio
 
 
 @asynccontextmanager
-async def at_work(store: Store, **how: Any) -> AsyncIterator[Fleet]:
-    """A fleet, and a worker on the store until it is left."""
+async def at_work(store: Store, *workers: Worker, **how: Any) -> AsyncIterator[Fleet]:
+    """A fleet, and workers on the store until it is left: one, unless others are given."""
+    workers = workers or (Worker(store, **how),)
     async with anyio.create_task_group() as tasks, Fleet(store) as fleet:
-        worker = Worker(store, **how)
-        tasks.start_soon(worker.run)
+        for worker in workers:
+            tasks.start_soon(worker.run)
         yield fleet
-        worker.drain()
+        for worker in workers:
+            worker.drain()
 
 
 def blocking(action: str) -> dict[str, Any]:
@@ -75,13 +77,9 @@ async def test_of_several_workers_one_has_each_run(store: SQLiteStore) -> None:
     runs += [await enqueue(store, spec(), session_id="s") for _ in range(4)]
     workers = [Worker(store, max_running=4) for _ in range(3)]
 
-    async with anyio.create_task_group() as tasks:
-        for worker in workers:
-            tasks.start_soon(worker.run)
+    async with at_work(store, *workers):
         for run in runs:
             assert (await over(store, run.run_id)).status == "completed"
-        for worker in workers:
-            worker.drain()
 
     for run in runs[:16]:
         assert len([event async for event in store.read(run.session_id) if isinstance(event, RunStarted)]) == 1
@@ -96,8 +94,7 @@ async def test_a_drained_worker_finishes_what_it_has_and_takes_no_more(store: SQ
     first = await enqueue(store, spec(policy=ASKING))
     worker = Worker(store, max_running=1)
 
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(worker.run)
+    async with at_work(store, worker):
         waits = await waiting_approval(store, first.run_id)
         second = await enqueue(store, spec())
         worker.drain()
@@ -147,18 +144,15 @@ async def test_starts_that_are_blocked_wait_until_the_block_is_lifted(
     free = await enqueue(store, spec(context=RunContext(tenant="other")))
     contexts = (RunContext(tenant="acme"), RunContext(labels={"team": "x"}))
     blocked = [await enqueue(store, spec(context=context)) for context in contexts]
-    worker = Worker(store, max_running=1)
 
     assert [each.run_id for each in await waiting(store, most=9)] == [free.run_id]
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(worker.run)
+    async with at_work(store, max_running=1):
         assert (await over(store, free.run_id)).status == "completed"
         kept = [await store.run(run.run_id) for run in blocked]
         assert [run and run.status for run in kept] == ["created"] * 2
         for scope in scopes:
             await switch.lift(by="ana", **scope)
         assert {(await over(store, run.run_id)).status for run in blocked} == {"completed"}
-        worker.drain()
 
 
 class BlockedBetween(MemoryStore):
@@ -297,13 +291,11 @@ async def test_a_run_whose_start_cannot_be_looked_for_has_its_slot_while_it_goes
     await store.claim_run(run.run_id, epoch=gone.epoch)
     await store.release(gone.epoch)
     worker = Worker(store, max_running=1)
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(worker.run)
+    async with at_work(store, worker):
         asks = await waiting_approval(store, run.run_id)
         await anyio.wait_all_tasks_blocked()
         assert (store.looks > 3, worker.running) == (True, 1)
         await answer(store, asks.request.approval_id, ApprovalAnswer(granted=True, by="ana"))
-        worker.drain()
 
 
 async def test_what_a_worker_has_read_ahead_is_not_claimed_while_starts_are_blocked(tmp_path: Path) -> None:
@@ -420,14 +412,12 @@ async def test_who_puts_runs_down_waits_while_too_many_wait() -> None:
                 tasks.start_soon(put_down)
             await anyio.wait_all_tasks_blocked()
             assert len(await waiting(store, most=9)) == 2
-            worker = Worker(store)
-            tasks.start_soon(worker.run)
-            with anyio.fail_after(PATIENCE_S):
-                while len(handles) < 3:
-                    await store.wait(0, 0.1)
-                    await anyio.sleep(0.01)
-            assert [(await handle.wait()).status for handle in handles] == ["completed"] * 3
-            worker.drain()
+            async with at_work(store):
+                with anyio.fail_after(PATIENCE_S):
+                    while len(handles) < 3:
+                        await store.wait(0, 0.1)
+                        await anyio.sleep(0.01)
+                assert [(await handle.wait()).status for handle in handles] == ["completed"] * 3
 
 
 async def test_runs_whose_start_is_blocked_hold_up_those_that_put_down_no_others() -> None:

@@ -363,31 +363,6 @@ def test_a_password_is_found_in_the_words_of_a_command(redactor: Redactor) -> No
             assert line.split()[0] in shown, line
 
 
-IN_LINES = [
-    *("echo hunter2 | sudo -S ls", "sudo -S ls <<< hunter2", "echo 'user:hunter2' | chpasswd"),
-    *("kinit a <<< hunter2", "echo -n hunter2 | cryptsetup luksOpen d n -"),
-    *("CREATE USER a IDENTIFIED BY 'hunter2'", "psql -c \"ALTER USER a PASSWORD 'hunter2'\""),
-    *("pdftk a output b user_pw hunter2", "gh auth login --with-token <<< hunter2"),
-    *("echo hunter2 | gh auth login --with-token", "APP_KEY=hunter2", "net use X: \\\\host\\s hunter2 /user:U"),
-    *("GET / HTTP/1.1\nX-Api-Key: hunter2\n", "cd a && vault login hunter2"),
-    *("ipmitool -U a -P hunter2 x", "ncftpput -u a -p hunter2 h", "poetry publish -u a -p hunter2"),
-    "winrs -p:hunter2",
-    *("veracrypt -p hunter2 d", "psexec \\\\h -u a -p hunter2 cmd", "cmdkey /add:h /pass:hunter2"),
-    *("netlify x --auth hunter2", "rclone obscure hunter2", "mc alias set x http://h a hunter2"),
-    *("poetry config pypi-token.pypi hunter2", 'GRANT x TO a IDENTIFIED BY "hunter2"'),
-    *("SET PASSWORD FOR a = 'hunter2'", "SET PASSWORD = PASSWORD('hunter2')"),
-    *("ConvertTo-SecureString 'hunter2' -AsPlainText", "echo -e 'hunter2\\nhunter2' | passwd a"),
-    *("vncpasswd -f <<< hunter2", "setx TOKEN hunter2", "set -gx API_TOKEN hunter2", "requirepass hunter2"),
-    '{"otp": "hunter2"}',
-]  # fmt: skip
-
-
-def test_a_password_is_found_in_a_line_of_a_shell(redactor: Redactor) -> None:
-    """Where another program, or a statement, is given it."""
-    for line in IN_LINES:
-        assert "hunter2" not in redactor.redact(line), line
-
-
 IN_QUOTES = [
     *("sshpass -p {} ssh host", "mysql -u root -p{} db", "openssl enc -aes -k {} -in f", "zip -P {} a.zip b"),
     *("redis-cli -a {} ping", "docker login -u ana -p {} reg", "export DB_PASSWORD={}", "PASSWORD={} ./run"),
@@ -412,20 +387,6 @@ def test_a_password_in_quotes_may_have_spaces(redactor: Redactor) -> None:
                 shown = str(redactor.redact(each))
                 assert "horse" not in shown, (quote, line)
                 assert "staple" not in shown, (quote, line)
-
-
-VALUES = [
-    {"bearer": "letters"},
-    '{"bearer": "letters"}',
-    {"Env": ["PATH=/bin", "DB_PASSWORD=four letters long"]},
-    "psql \"host=h password='four letters long' user=u\"",
-]  # fmt: skip
-
-
-def test_a_value_that_is_named_is_taken_whole(redactor: Redactor) -> None:
-    """In JSON, in a list of variables, in the words of a connection."""
-    for value in VALUES:
-        assert "letters" not in str(redactor.redact(value)), value
 
 
 def test_what_stands_beside_a_secret_stays(redactor: Redactor) -> None:

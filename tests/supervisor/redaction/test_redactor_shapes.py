@@ -5,8 +5,8 @@ from typing import Any
 
 from proctor.supervisor.redaction import Redactor
 
-S, W, N, Q = "Tr0ub4dor&3x", "correcthorse", "739214", "p9QzL2mVt7Xk"
-"""Passwords: a strong one, one of letters, one of figures, one that is generated."""
+S, W, N, Q, H = "Tr0ub4dor&3x", "correcthorse", "739214", "p9QzL2mVt7Xk", "hunter2"
+"""Passwords: a strong one, one of letters, one of figures, one that is generated, a short one."""
 SHAPES: dict[str, list[Any]] = {
     W: [
         # of sql and database clients
@@ -151,6 +151,19 @@ SHAPES: dict[str, list[Any]] = {
         "h:5432:*:u:%s",
     ],
 }
+SHAPES[H] = [
+    # of what gives a program, or a database, its password
+    *("echo %s | sudo -S ls", "sudo -S ls <<< %s", "echo 'user:%s' | chpasswd", "kinit a <<< %s"),
+    *("echo -n %s | cryptsetup luksOpen d n -", "CREATE USER a IDENTIFIED BY '%s'", "vncpasswd -f <<< %s"),
+    *("psql -c \"ALTER USER a PASSWORD '%s'\"", "pdftk a output b user_pw %s", "gh auth login --with-token <<< %s"),
+    *("echo %s | gh auth login --with-token", "APP_KEY=%s", "net use X: \\\\host\\s %s /user:U", "winrs -p:%s"),
+    *("GET / HTTP/1.1\nX-Api-Key: %s\n", "cd a && vault login %s", "ipmitool -U a -P %s x", "setx TOKEN %s"),
+    *("ncftpput -u a -p %s h", "poetry publish -u a -p %s", "veracrypt -p %s d", "psexec \\\\h -u a -p %s cmd"),
+    *("cmdkey /add:h /pass:%s", "netlify x --auth %s", "rclone obscure %s", "mc alias set x http://h a %s"),
+    *("poetry config pypi-token.pypi %s", 'GRANT x TO a IDENTIFIED BY "%s"', "SET PASSWORD FOR a = '%s'"),
+    *("SET PASSWORD = PASSWORD('%s')", "ConvertTo-SecureString '%s' -AsPlainText", "set -gx API_TOKEN %s"),
+    *("echo -e '%s\\n%s' | passwd a", "requirepass %s", '{"otp": "%s"}'),
+]
 KEYS = [
     *("AKIAIOSFODNN7EXAMPLQ", "ghp" + "_" + "a1" * 18, "glpat-" + "a1B2" * 5),
     *("xoxb-123456789012-123456789012-" + "aB3d" * 6, "sk_live" + "_" + "a1" * 12, "AIza" + "a1B2c" * 7),
@@ -187,6 +200,10 @@ OTHERS: list[tuple[Any, str]] = [
     *(("Ocp-Apim-Subscription-Key: %s", "ab12" * 8), ("Fernet(b'%s')", "aB3d" * 10 + "xyz=")),
     *(("cipher = AES.new(b'%s', AES.MODE_CBC)", "0123456789abcdef"), ("PIN: %s", "4821"), ("the pin is %s", "4821")),
     *(("Recovery code: %s", "8f2k-9d3m-qp4x"), ("backup codes: %s", "12345-67890")),
+    # of what is taken whole, as it is named: in JSON, in a list of variables, in the words of a connection
+    *(({"bearer": "%s"}, "letters"), ('{"bearer": "%s"}', "letters")),
+    ({"Env": ["PATH=/bin", "DB_PASSWORD=%s"]}, "four letters long"),
+    ("psql \"host=h password='%s' user=u\"", "four letters long"),
     *(("%s", key) for key in KEYS),
     *((shape, secret) for secret, shapes in SHAPES.items() for shape in shapes),
 ]
