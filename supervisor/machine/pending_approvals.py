@@ -1,6 +1,6 @@
 """The calls that are pending approval: each is requested on record, then answered, expired or withdrawn."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from itertools import chain
 from typing import Any
 
@@ -24,7 +24,7 @@ class Proposal(msgspec.Struct, eq=False):
     """One proposed call; its caller waits under `key`.
 
     `pending` are the violations of a held call: they are recorded when it is decided. `noted` are the rules whose
-    violations are recorded.
+    violations are recorded. While it waits for a budget, `checked` is what its asynchronous checks answered.
     """
 
     key: int
@@ -32,6 +32,7 @@ class Proposal(msgspec.Struct, eq=False):
     answer: GateAnswer | None = None
     noted: set[tuple[str, str]] = set()
     pending: list[Violation] = []
+    checked: Mapping[str, Any] | None = None
 
 
 def is_like(call: ToolCall, entry: dict[str, Any], inputs: Collection[str]) -> bool:
@@ -79,15 +80,13 @@ class HeldCalls:
     # INVARIANT: a call is removed when it is answered, so it is answered once.
     """
 
-    __slots__ = ("_covering", "_earlier_grants", "_rules", "_state", "waiting")
+    __slots__ = ("_grants", "_rules", "_state", "waiting")
 
     def __init__(self, state: RunState, earlier_grants: Iterable[ToolApprovalGranted], rules: Approval) -> None:
         self._state = state
         self.waiting: dict[str, Held] = {}
-        self._earlier_grants: dict[tuple[str, str | None], ToolApprovalGranted] | None = (
-            None  # made when there is one
-        )
-        self._covering: dict[tuple[str, tuple[str, ...]], list[ToolApprovalGranted]] | None = None
+        self._grants: dict[tuple[str, str | tuple[str, ...] | None], list[ToolApprovalGranted]] = {}
+        """By the tool, and the digest of the one input or the rules that are covered."""
         self._rules = rules
         for grant in earlier_grants:
             self.apply_grant(grant)
@@ -95,31 +94,27 @@ class HeldCalls:
     def apply_grant(self, grant: ToolApprovalGranted) -> None:
         """Keep a grant for later calls: for one with this input, or for every call that it covers."""
         if grant.scope == "once":
-            if self._earlier_grants is None:
-                self._earlier_grants = {}
-            self._earlier_grants[grant.tool_name, grant.input_digest] = grant
+            self._grants[grant.tool_name, grant.input_digest] = [grant]
         elif grant.covers:
-            if self._covering is None:
-                self._covering = {}
-            self._covering.setdefault((grant.tool_name, grant.covers), []).append(grant)
+            self._grants.setdefault((grant.tool_name, grant.covers), []).append(grant)
 
     @property
     def grants(self) -> list[ToolApprovalGranted]:
-        return [*(self._earlier_grants or {}).values(), *chain.from_iterable((self._covering or {}).values())]
+        return list(chain.from_iterable(self._grants.values()))
 
     def use_grant(self, proposal: Proposal, decision: Decision) -> bool:
         """Whether an earlier grant answers the call: one for this tool and input, which is then used up, or one that
         covers every rule that asks.
         """
-        if not self._earlier_grants and not self._covering:
+        if not self._grants:
             return False
         request = self._request(proposal, decision, "")
         grant = self._grant_for(request, proposal.call, decision)
         if grant is None:
             return False
         once = grant.scope == "once"
-        if once and self._earlier_grants is not None:
-            del self._earlier_grants[grant.tool_name, grant.input_digest]
+        if once:
+            del self._grants[grant.tool_name, grant.input_digest]
         approval_id = grant.approval_id if once else self._state.new_approval_id()
         request = msgspec.structs.replace(request, approval_id=approval_id)
         reason = grant.reason if once else f"covered by approval `{grant.approval_id}`"
@@ -131,9 +126,8 @@ class HeldCalls:
         request: the policy may have changed since, and so may the person who started the run.
         """
         covers = approvals.covered_by(decision.violations)  # not the request's, in which secrets are alike
-        once = self._earlier_grants.get((call.name, decision.input_digest)) if self._earlier_grants else None
-        covering = self._covering.get((call.name, covers), []) if self._covering else []
-        for grant in reversed([*covering, *([once] if once is not None else [])]):
+        once = self._grants.get((call.name, decision.input_digest), [])
+        for grant in [*once, *reversed(self._grants.get((call.name, covers), []))]:
             if objection(request, approvals.answer_of(grant)) is None and (
                 grant.like is None or is_like(call, grant.like, grant.tool_input)
             ):

@@ -314,9 +314,6 @@ class Recorder(Transaction):
         )
         return {(id, event_id): from_record(data, session_id=id, seq=seq) for id, event_id, seq, data in rows}
 
-    def _follow(self, sql: str, values: Sequence[Any], *, in_order: bool = False) -> None:
-        self.write(sql, values, in_order=in_order)
-
     def _insert_run(self, run: RunInfo, epoch: int) -> None:
         row = run_columns(run)
         seal = run_seal(run.run_id, run.session_id, (run.provider, *row[3:], self.last_command), epoch, 0)

@@ -252,8 +252,8 @@ class Recorder(Transaction):
     def write(
         self, sql: str, values: Sequence[Any] = (), *, in_order: bool = False, runs: Sequence[str] = ()
     ) -> None:
-        """Write after the gathered rows, changing the rows of these runs. Raises StaleError."""
-        self.rows(sql, values)
+        """Write at once, as nobody else can, changing the rows of these runs. Raises StaleError."""
+        self.execute(sql, values)
         for run_id in runs:
             self._runs.pop(run_id, None)
 
@@ -328,9 +328,6 @@ class Recorder(Transaction):
         if not session.key:
             self._insert_session(event.session_id, session)
         super()._note(event, session)
-
-    def _follow(self, sql: str, values: Sequence[Any], *, in_order: bool = False) -> None:
-        self.execute(sql, values)
 
     def _stored(self, event: Event) -> Event | None:
         row = self.execute(

@@ -210,7 +210,7 @@ class Transaction(ABC):
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise StoreError(f"run `{run.run_id}` cannot be stored: {error}", kind="bad_record") from error
         self._runs[run.run_id] = (run.status, run.provider, epoch, "")
-        self._follow(*marked(RUNS, run_mark(run.run_id)), in_order=True)
+        self.write(*marked(RUNS, run_mark(run.run_id)), in_order=True)
 
     @abstractmethod
     def _session(self, session_id: str) -> KnownSession:
@@ -223,10 +223,6 @@ class Transaction(ABC):
     @abstractmethod
     def _insert_run(self, run: RunInfo, epoch: int) -> None:
         """Queue its row."""
-
-    @abstractmethod
-    def _follow(self, sql: str, values: Sequence[Any], *, in_order: bool = False) -> None:
-        """Queue a row's update; `in_order` as in `write`."""
 
     @abstractmethod
     def _append_new(self, events: Sequence[ev.Event]) -> list[ev.Event]:
@@ -281,13 +277,13 @@ class Transaction(ABC):
         """Update the rows of an event's session, run and approvals."""
         if session.learn(event):
             sql = "UPDATE sessions SET provider = ?, provider_session_id = ? WHERE key = ?"
-            self._follow(sql, (session.provider, session.provider_session_id, session.key))
+            self.write(sql, (session.provider, session.provider_session_id, session.key))
         if event.run_id:
             self._note_run(event)
         if isinstance(event, ev.ApprovalEvent):
             if asks(event):
                 values = (event.approval_id, session.key, event.seq, event.run_id, event.held, event.ran)
-                self._follow(_REQUESTED, values, in_order=True)
+                self.write(_REQUESTED, values, in_order=True)
             elif not isinstance(event, ev.ToolApprovalRequested):
                 self._close(event)
         elif isinstance(event, ev.TERMINAL):
@@ -301,7 +297,7 @@ class Transaction(ABC):
         after = run_after(run, event)
         if after is not None:
             self._runs[event.run_id] = after
-            self._follow("UPDATE runs SET status = ?, provider = ? WHERE run_id = ?", (*after[:2], event.run_id))
+            self.write("UPDATE runs SET status = ?, provider = ? WHERE run_id = ?", (*after[:2], event.run_id))
 
     def _close(self, event: ev.ApprovalEvent) -> None:
         """Close an approval; an earlier answer is kept if the event repeats it, or withdraws it; see `closed`."""
@@ -315,13 +311,13 @@ class Transaction(ABC):
             values = (state, _encode(given))
         columns = f"answer = {answer}, state = ?, answered_at = ?, recorded = true"
         values = (*values, state, _text(event), event.approval_id)
-        self._follow(f"UPDATE approvals SET {columns} WHERE approval_id = ?", values, in_order=True)
+        self.write(f"UPDATE approvals SET {columns} WHERE approval_id = ?", values, in_order=True)
 
     def _withdraw(self, end: ev.Event) -> None:
         """Withdraw the pending approvals of an ended run, unless it ended to request them (see `outlives`)."""
         unless = " AND held" if isinstance(end, ev.RunCancelled) else ""
         sql = "UPDATE approvals SET state = 'withdrawn', answered_at = ?, recorded = true WHERE run_id = ?"
-        self._follow(f"{sql} AND {WAITING}{unless}", (_text(end), end.run_id), in_order=True)
+        self.write(f"{sql} AND {WAITING}{unless}", (_text(end), end.run_id), in_order=True)
 
 
 def _text(event: ev.Event) -> str | None:
