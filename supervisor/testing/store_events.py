@@ -158,11 +158,12 @@ class FidelityChecks(StoreChecks):
     """That events come back as they were, whatever is in them."""
 
     async def test_any_text_comes_back_as_it_was(self, store: Store) -> None:
-        """Other scripts, control characters, quotes, the empty string; in ids too."""
-        odd = ["", "\x00\x01", "日本語 🦑", "'; drop table events; --", '"\\', "e\u0301", "\u2028", " "]
+        """Other scripts, control characters, quotes, the empty string; in ids too, among others in one unit."""
+        odd = ["", "\x00\x01", "\\u0000", "日本語 🦑", "'; drop table events; --", '"\\', "e\u0301", "\u2028", " "]
         for text in odd:
             session_id, run_id = f"s{text}", f"r{text}"
-            [event] = await store.append([message(session_id, text, run_id=run_id, event_id=f"e{text}")])
+            odd_one = message(session_id, text, run_id=run_id, event_id=f"e{text}")
+            _, event, _ = await store.append([message(session_id, "a"), odd_one, message(session_id, "z")])
 
             assert await stored(store, session_id, run_id=run_id) == [event]
             assert (await store.append([message(session_id, "x", event_id=f"e{text}")])) == [event]

@@ -8,6 +8,7 @@ import anyio
 import pytest
 import trio
 import trio.testing
+from answering import until_held
 from msgspec.structs import replace
 from stored_rows import stored_events
 from supervised import OPEN, around, denying
@@ -169,9 +170,7 @@ async def left(store: MemoryStore, adapter: FakeAdapter, policy: Policy, session
     await store.create_run(run, epoch=owner.epoch)
     async with Supervisor(MemoryStore()) as elsewhere:
         handle = await elsewhere.start(adapter, "go", policies=[policy], session_id=session_id, run_id="left")
-        with anyio.fail_after(PATIENCE_S):
-            while not elsewhere.approvals():
-                await anyio.lowlevel.checkpoint()
+        await until_held(elsewhere)
         recorded = [event async for event in elsewhere._store.read(session_id)]
         await handle.cancel()
     await store.append(recorded, epoch=owner.epoch)
@@ -192,10 +191,7 @@ async def test_a_held_call_of_a_lost_run_is_asked_again() -> None:
     adapter = FakeAdapter(steps)
     async with Supervisor(store) as supervisor:
         handle = await supervisor.start(adapter, "go on", policies=[asking], session_id="s", continuation="none")
-        with anyio.fail_after(PATIENCE_S):
-            while not supervisor.approvals():
-                await anyio.lowlevel.checkpoint()
-        (again,) = supervisor.approvals()
+        again = await until_held(supervisor)
         unanswered = list(adapter.ran)
         await supervisor.approve(again.approval_id, by="ana")
         await handle.wait()
