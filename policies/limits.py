@@ -252,6 +252,11 @@ class BudgetAccount(msgspec.Struct, frozen=True, kw_only=True):
     def kind(self) -> BudgetKind:
         return BUDGETS[f"max_{self.counts}"]
 
+    @property
+    def identity(self) -> tuple[str, str, str, str]:
+        """What tells it from every other account: its budget, key, amount and window."""
+        return self.budget, self.key, self.counts, self.window
+
 
 class Limit(Record, frozen=True):
     """A limit with an action, a scope or a warning of its own.

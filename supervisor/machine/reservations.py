@@ -146,11 +146,10 @@ class Budgets:
                 self._record_answer(line, answer, granted=False, calls_wait=bool(waiting))
         self._starting = False
         self._release_waiting(waiting, answers)
-        came_meanwhile, self._waiting = self._waiting, []
-        if came_meanwhile and not self._is_over and self._asks_first():
-            self._waiting = came_meanwhile
+        if self._waiting and not self._is_over and self._asks_first():
             self._reserve()  # for all that wait at once
             return
+        came_meanwhile, self._waiting = self._waiting, []
         for key in came_meanwhile:
             if not self.wait_for_reservation(key):
                 self.on_reserved(key)
@@ -208,11 +207,9 @@ class Budgets:
         return line.claim.counts == "tool_calls" or line.granted is False or line.reserved <= 0
 
     def _answers(self, results: Sequence[ReservationResult]) -> Iterator[tuple[BudgetLine, ReservationResult]]:
-        by_claim = {(d.claim.budget, d.claim.key, d.claim.counts, d.claim.window): d for d in results}
+        by_claim = {answer.claim.identity: answer for answer in results}
         for line in self._lines:
-            claim = line.claim
-            answer = by_claim.get((claim.budget, claim.key, claim.counts, claim.window))
-            if answer is not None:
+            if (answer := by_claim.get(line.claim.identity)) is not None:
                 yield line, answer
 
     def _has_effect_now(self, line: BudgetLine, answer: ReservationResult, calls_wait: bool) -> bool:

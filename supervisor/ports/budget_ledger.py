@@ -141,5 +141,22 @@ def grown(used: float, before: float) -> float:
     return max(0.0, round(used - before, DIGITS))
 
 
+def shown(
+    claim: BudgetAccount, window: Window, used: float, oldest: int | None, *, reserved: float, runs: int
+) -> BudgetInfo:
+    """A budget as a list shows it; `oldest` is the first part of its window in which something was used."""
+    return BudgetInfo(
+        budget=claim.budget,
+        key=claim.key,
+        counts=claim.counts,
+        window=claim.window,
+        max=claim.max,
+        used=round(used, DIGITS),
+        reserved=reserved,
+        runs=runs,
+        resets_at=window.resets_at(oldest),
+    )
+
+
 def _ms(moment: datetime) -> int:
     return round(moment.timestamp() * 1000)

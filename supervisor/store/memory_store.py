@@ -28,6 +28,7 @@ from ..ports.budget_ledger import (
     Window,
     allocate,
     grown,
+    shown,
     window_at,
 )
 from ..ports.store import Notifier, Store
@@ -375,21 +376,12 @@ class Ledger:
             claim = counter.claim
             window = window_at(claim.window, now_ms)
             held = [share.held for run_id, share in counter.shares.items() if self._holds(run_id, share.epoch)]
-            yield BudgetInfo(
-                budget=claim.budget,
-                key=claim.key,
-                counts=claim.counts,
-                window=claim.window,
-                max=claim.max,
-                used=counter.used(window.since),
-                reserved=round(sum(held), DIGITS),
-                runs=len(held),
-                resets_at=window.resets_at(counter.oldest(window.since)),
-            )
+            used, oldest = counter.used(window.since), counter.oldest(window.since)
+            yield shown(claim, window, used, oldest, reserved=round(sum(held), DIGITS), runs=len(held))
 
     def _reserve_one(self, run_id: str, reservation: Reservation, now_ms: int, *, epoch: int) -> ReservationResult:
         claim = reservation.claim
-        counter = self._counters.setdefault((claim.budget, claim.key, claim.counts, claim.window), _Counter(claim))
+        counter = self._counters.setdefault(claim.identity, _Counter(claim))
         counter.claim = claim
         window = window_at(claim.window, now_ms)
         share = counter.shares.pop(run_id, _Share(0.0, 0.0, epoch))

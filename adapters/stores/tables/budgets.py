@@ -66,7 +66,7 @@ def settle(
         reservation = budget_ledger.Reservation(claim=claim, used=used.get(claim.counts, 0.0))
         found.append(_reserve_one(recorder, (run_id, epoch), reservation, now, counter))
         gone = recorder.change(f"DELETE {_OF_RUN} RETURNING epoch, used, held", (counter, run_id))
-        _mark(recorder, counter, [_share_mark(_key(claim), run_id, *row) for row in gone])
+        _mark(recorder, counter, [_share_mark(claim.identity, run_id, *row) for row in gone])
     return found
 
 
@@ -79,26 +79,12 @@ def listed(tables: Tables, now_ms: Clock) -> list[budget_ledger.BudgetInfo]:
     for period, window in windows.items():
         used |= {counter: found for counter, *found in tables.rows(_USED_OF_ALL, (period, window.since))}
     held = _held_of_each(tables, "")
-    return [
-        _shown(_claim(row), windows[row[3]], *used.get(counter, (0.0, None)), held.get(counter, _NOTHING))
-        for counter, *row in rows
-    ]
-
-
-def _shown(
-    claim: BudgetAccount, window: budget_ledger.Window, used: float, oldest: int | None, held: _Held
-) -> budget_ledger.BudgetInfo:
-    return budget_ledger.BudgetInfo(
-        budget=claim.budget,
-        key=claim.key,
-        counts=claim.counts,
-        window=claim.window,
-        max=claim.max,
-        used=round(used, budget_ledger.DIGITS),
-        reserved=held.all,
-        runs=held.runs,
-        resets_at=window.resets_at(oldest),
-    )
+    found = []
+    for counter, *row in rows:
+        its = held.get(counter, _NOTHING)
+        amounts = used.get(counter, (0.0, None))
+        found.append(budget_ledger.shown(_claim(row), windows[row[3]], *amounts, reserved=its.all, runs=its.runs))
+    return found
 
 
 def _begin(recorder: Transaction, run_id: str, epoch: int, now_ms: Clock) -> int:
@@ -118,15 +104,15 @@ def _begin(recorder: Transaction, run_id: str, epoch: int, now_ms: Clock) -> int
 def _counter(recorder: Transaction, claim: BudgetAccount) -> int:
     """The number of a budget's row, which holds the maximum of the last reservation."""
     named = " AND ".join(f"{name} = ?" for name in _KEY.split(", "))
-    before = recorder.rows(f"SELECT most FROM budgets WHERE {named}", _key(claim))
+    before = recorder.rows(f"SELECT most FROM budgets WHERE {named}", claim.identity)
     sql = f"""INSERT INTO budgets ({_CLAIM}) VALUES (?, ?, ?, ?, ?)
         ON CONFLICT ({_KEY}) DO UPDATE SET most = excluded.most RETURNING counter"""
-    [(counter,)] = recorder.change(sql, (*_key(claim), float(claim.max)))
+    [(counter,)] = recorder.change(sql, (*claim.identity, float(claim.max)))
     if before != [(float(claim.max),)]:
         _mark(
             recorder,
             counter,
-            [_budget_mark(_key(claim), most) for most in (claim.max, *(most for (most,) in before))],
+            [_budget_mark(claim.identity, most) for most in (claim.max, *(most for (most,) in before))],
         )
     return int(counter)
 
@@ -139,7 +125,7 @@ def _reserve_one(
     before, _ = _used(recorder, counter, window)
     rows = recorder.rows(f"SELECT epoch, used, held {_OF_RUN}", (counter, run_id))
     own = rows[0][1] if rows else 0.0
-    key = _key(reservation.claim)
+    key = reservation.claim.identity
     marks = [_share_mark(key, run_id, *row) for row in rows]
     if amount := budget_ledger.grown(reservation.used, own):
         of_part = "SELECT part, used FROM budget_parts WHERE counter = ? AND part = ?", (counter, window.part)
@@ -165,10 +151,6 @@ def _reserve_one(
     )
 
 
-def _key(claim: BudgetAccount) -> tuple[str, str, str, str]:
-    return claim.budget, claim.key, claim.counts, claim.window
-
-
 def _mark(recorder: Transaction, counter: int, marks: Sequence[int]) -> None:
     """Update the marks of a budget, and those of all budgets, by the rows added and removed."""
     recorder.change(*budget_marked(counter, *marks))
@@ -191,7 +173,7 @@ def marked_rows(tables: Tables) -> Iterator[tuple[BudgetAccount, int, int]]:
     """Each budget with its stored marks and the marks of its rows."""
     for counter, own, *row in tables.rows(f"SELECT counter, marks, {_CLAIM} FROM budgets"):
         claim = _claim(row)
-        key = _key(claim)
+        key = claim.identity
         parts = tables.rows("SELECT part, used FROM budget_parts WHERE counter = ?", (counter,))
         shares = tables.rows("SELECT run_id, epoch, used, held FROM budget_shares WHERE counter = ?", (counter,))
         marks = [_budget_mark(key, claim.max), *(_part_mark(key, *row) for row in parts)]
