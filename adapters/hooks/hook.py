@@ -198,6 +198,7 @@ class Hook:
 
     def _proposed(self) -> Verdict:
         hook_input, session = self._input, self._session
+        self._end_failed()
         call_id = hook_input.tool_use_id or f"{hook_input.tool_name}-{session.machine.seq + 1}"
         call = ToolCall(id=call_id, name=hook_input.tool_name, input=hook_input.tool_input, turn=session.machine.turn)
         refused = self._refuses
@@ -374,7 +375,14 @@ class Hook:
             self._report(ev.TurnCompleted(turn=self._session.machine.turn))
         return _ALLOWED
 
-    def _end_calls(self, call_ids: Iterable[str], error: str = "no hook reported that it ran") -> None:
+    def _end_failed(self) -> None:
+        """Record the calls that are over by the client's log, which no hook has told."""
+        runs = {call_id: call.name for call_id, call in self._session.machine.calls.items() if call.runs}
+        if self._client.failed is not None and runs:
+            for call_id, output in self._client.failed(self._input, runs).items():
+                self._end_calls([call_id], output)
+
+    def _end_calls(self, call_ids: Iterable[str], error: Any = "no hook reported that it ran") -> None:
         """Of these calls, those without an outcome count as failed: most of them never ran."""
         for call_id in call_ids:
             if not self._goes_on:

@@ -1,7 +1,7 @@
 """Codex: its events, the fields of its input, its answers."""
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from contextlib import suppress
 from typing import Any, Final
 
@@ -101,8 +101,8 @@ class _LogLine(msgspec.Struct, frozen=True):
     payload: _Payload = _Payload()
 
 
-def _payloads(log: str, mark: str, last: int | None = None) -> Iterator[_Payload]:
-    for line in messages.log_lines(log, mark.encode(), last=last):
+def _payloads(log: str, *marks: str, last: int | None = None) -> Iterator[_Payload]:
+    for line in messages.log_lines(log, *map(str.encode, marks), last=last):
         with suppress(msgspec.MsgspecError, UnicodeError):
             yield msgspec.json.decode(line, type=_LogLine).payload
 
@@ -121,12 +121,38 @@ def _exit_code(given: messages.HookInput) -> int | None:
 def _logged_exit_code(given: messages.HookInput) -> int | None:
     """By the log as it is now, since the call: ids may come again."""
     code, call_id = None, given.tool_use_id
-    for found in _payloads(given.transcript_path, call_id, _END):
+    for found in _payloads(given.transcript_path, call_id, last=_END):
         if found.type == "function_call" and found.call_id == call_id:
             code = None
         elif found.item.type == "CommandExecution" and found.item.id == call_id:
             code = found.item.exit_code
     return code
+
+
+def _failed(given: messages.HookInput, runs: Mapping[str, str]) -> dict[str, Any]:
+    """Those with a result in the log, which comes after the hook of a call that has worked. A command that runs on
+    has one, too, and its exit code is heard of.
+    """
+    waits = {call_id for call_id, name in runs.items() if name != "Bash"}
+    deadline = time.monotonic() + WAIT_S
+    found, is_whole = _logged_results(given, waits)
+    while waits and not is_whole and given.transcript_path and time.monotonic() < deadline:
+        time.sleep(LOOK_S)
+        found, is_whole = _logged_results(given, waits)
+    return found
+
+
+def _logged_results(given: messages.HookInput, call_ids: Set[str]) -> tuple[dict[str, Any], bool]:
+    """What the log has now of these calls, and whether it is as far as the call that the hook is of."""
+    found: dict[str, Any] = {}
+    is_whole = False
+    for line in _payloads(given.transcript_path, given.tool_use_id, *call_ids, last=_END):
+        if line.type in ("function_call_output", "custom_tool_call_output") and line.call_id in call_ids:
+            found[line.call_id] = line.output
+        elif line.type in ("function_call", "custom_tool_call"):
+            found.pop(line.call_id, None)
+            is_whole = is_whole or line.call_id == given.tool_use_id
+    return found, is_whole
 
 
 def _goes_on(log: str) -> bool:
@@ -178,6 +204,7 @@ CODEX: Final = messages.HookClient(
     opens="permission",
     hears="call",
     exit_code=_exit_code,
+    failed=_failed,
     goes_on=_goes_on,
     ends_by=("update_goal",),
     usage=CodexUsageLog,

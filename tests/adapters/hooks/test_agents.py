@@ -409,7 +409,6 @@ def test_what_the_tool_of_a_server_returned_is_the_same_to_a_rule_from_each_agen
     assert not made.exists()
 
 
-@pytest.mark.parametrize("agent", NPM, indirect=True)
 def test_failures_in_a_row_are_heard_of_before_the_next_call(agent: Any) -> None:
     """Of any tool: here of a server's, which says that it does not work."""
     agent.policy.write_text("{name: p, on_violation: deny, rules: [{type: circuit_breaker, consecutive: 2}]}")
@@ -674,6 +673,22 @@ def test_a_command_of_codex_has_ended_as_its_log_says(agent: Any) -> None:
     ]
     assert [end["tool_output"] for end in ends if end["type"] == completed] == ["yes\n"]
     assert not any(end.get("unfinished") for end in ends)
+
+
+@only_codex
+def test_a_patch_of_codex_that_does_not_apply_has_failed_before_the_next_call(agent: Any) -> None:
+    """No hook tells of it. A command that runs on has not failed."""
+    agent.policy.write_text("{name: p, on_violation: deny, rules: [{type: circuit_breaker, consecutive: 2}]}")
+    agent.install()
+    left = {"command": "echo a; sleep 1", "yield_time_ms": 250}
+    change = "apply_patch", {"lines": ["*** Update File: nowhere", "@@", "-a", "+b"]}
+    agent.run(
+        [change], [("Bash", left)], [agent.write(agent.cwd / "then")], [change], [change], [agent.write("never")]
+    )
+
+    assert [path.name for path in agent.cwd.iterdir()] == ["then"]
+    ends = recorded(agent.store, "tool_call_failed", "tool_call_denied")
+    assert ends[:4] == [*(["tool_call_failed"] * 3), "tool_call_denied"]
 
 
 @only_codex
