@@ -19,7 +19,6 @@ import anyio
 import psutil
 import pytest
 from hook_processes import HookProcesses, call_of, end_daemons, recorded
-from stored_rows import stored_rows
 
 from proctor.adapters.hooks import daemon_client, settings
 from proctor.adapters.stores import SQLiteStore
@@ -379,24 +378,6 @@ def test_an_id_of_another_agent_or_session_is_a_call_of_its_own(hooked: HookProc
     assert not hooked.allows(call("t1", agent_id="sub"))
     assert not hooked.allows(call("t1", prompt_id="other"))
     assert hooked.allows(call("t1", session_id="other"))
-
-
-def test_a_prompt_that_was_cancelled_stays_so_after_the_next(hooked: HookProcesses) -> None:
-    """A sub-agent that goes on, or a second client of the session, runs nothing in the new prompt's name."""
-    hooked.policy.write_text("{name: p, tool_rules: [{deny: [Write]}]}")
-    prompt = {"session_id": "s", "hook_event_name": "UserPromptSubmit", "prompt": "go"}
-    hooked.run({**prompt, "prompt_id": "p1"})
-    cancelled = hooked.allows(call("t1", prompt_id="p1", tool_name="Write", tool_input={"file_path": "x"}))
-    hooked.run({**prompt, "prompt_id": "p2"})
-    late = [hooked.allows(call("t2", prompt_id="p1", agent_id="sub")), hooked.allows(call("t3", prompt_id="p2"))]
-    end_daemons(hooked.store)
-    later = [hooked.allows(call("t4", prompt_id="p1")), hooked.allows(call("t5", prompt_id="p2"))]
-    [(started,)] = stored_rows(hooked.store, "SELECT count(*) FROM events WHERE type = 'tool_call_started'")
-
-    assert not cancelled
-    assert late == [False, True]
-    assert later == [False, True]
-    assert started == 2
 
 
 def test_a_full_disk_refuses_until_there_is_room(hooked: HookProcesses) -> None:

@@ -274,11 +274,13 @@ async def test_after_a_cancel_nothing_of_that_prompt_runs(session: Any, named: b
     allowed = session.pre("t3")
     session.prompt_id = "p1" if named else ""
     late = session.pre("t4")
+    below = session.hook("PreToolUse", tool_use_id="t5", tool_name="Bash", tool_input={}, agent_id="sub")
 
     assert (cancelled.verdict, cancelled.stop) == ("deny", True)
     assert (sibling.verdict, sibling.stop) == ("deny", True)
     assert question.verdict == "deny"
     assert (allowed.verdict, late.verdict) == ("allow", "deny" if named else "allow")
+    assert below.verdict == late.verdict
     assert not late.stop
     assert len(await session.events("run_cancelled", "run_completed", "run_failed")) == 1
 
