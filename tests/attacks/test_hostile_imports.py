@@ -182,23 +182,6 @@ def test_what_is_no_file_of_lines_is_one_message(
     assert not store.exists()
 
 
-def test_an_export_over_a_link_keeps_the_link_and_its_file_whole(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Where it fails, what was there before stands."""
-    store, target, link = tmp_path / "s.db", tmp_path / "kept.jsonl", tmp_path / "link.jsonl"
-    record(store, "a")
-    target.write_text("before")
-    link.symlink_to(target)
-    failed = called(capsys, "export", "-o", link, "--session", "nobody", "--store", store)
-    before = target.read_text()
-    done = called(capsys, "export", "-o", link, "--store", store)
-
-    assert (failed.code, before, done.code) == (2, "before", 0)
-    assert link.is_symlink()
-    assert target.read_bytes() == b"".join(exported(store))
-
-
 def test_secrets_that_come_with_lines_of_others_are_not_listed(
     lines: Lines, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

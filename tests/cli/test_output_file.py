@@ -3,6 +3,7 @@
 import os
 import re
 import stat
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -87,10 +88,11 @@ def test_what_was_there_stays_where_the_command_fails(cli: Any, kept: Path) -> N
     link.symlink_to("kept.txt")
 
     assert cli("eval", "--policy", "org.yaml", "session.jsonl", "missing.jsonl", "-o", file).code == 2
+    assert cli("export", "--session", "nobody", "-o", link).code == 2
     assert file.read_text() == "what I had"
-    for each in (file, link):
-        assert cli("runs", "-o", each).code == 0
-        assert file.read_text() == cli("runs").out
+    for words, each in product(("runs", "export"), (file, link)):
+        assert cli(words, "-o", each).code == 0
+        assert file.read_text() == cli(words).out
     assert link.is_symlink()
     assert stat.S_IMODE(file.stat().st_mode) == 0o640
 
