@@ -104,6 +104,11 @@ class InputClass(msgspec.Struct, eq=False):
     bound: tuple[Any, ...] = ()
     masks: dict[int, int] = {}
 
+    @property
+    def ways(self) -> int:
+        """In how many ways some of its open values may be others than the rest."""
+        return 1 + len(self.variants)
+
 
 class RuleMoment(NamedTuple):
     """A state with what else a rule may look at: what users wrote, the calls before, and the turn."""

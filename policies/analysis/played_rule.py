@@ -1,5 +1,6 @@
 """A rule in a search, as written and as compiled, and the component of one that binds calls by values."""
 
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from copy import copy
 from typing import Any, NamedTuple
@@ -17,7 +18,18 @@ from ..rules.python_check import Check
 from ..rules.rule import ComparedPath, PriorOutput, Rule
 from ..stack.clauses import Clause
 from ..values.globs import matcher
-from .components import ANY_OTHER, DENY, NEVER_SEEN, NOTHING, Component, InputClass, Reaction, RuleComponent, filled
+from .components import (
+    ANY_OTHER,
+    DENY,
+    NEVER_SEEN,
+    NOTHING,
+    Component,
+    InputClass,
+    Reaction,
+    RuleComponent,
+    filled,
+    remembered,
+)
 
 
 class SplitComponent(Component):
@@ -43,7 +55,7 @@ class SplitComponent(Component):
             self.followed.has_obligation,
         )
         self._numbers: dict[tuple[int, frozenset[int]], int] = {}
-        self._moves: dict[tuple[Hashable, int], int] = {}
+        self._memo: defaultdict[str, dict[Any, Any]] = defaultdict(dict)
         self._lifts = 0
         self.states: list[tuple[int, frozenset[int]]] = []
         self.start = self._number(self.followed.start, frozenset([self.others.start] if asked_of else ()))
@@ -59,15 +71,12 @@ class SplitComponent(Component):
             self.states.append(state)
         return self._numbers[state]
 
-    def _lifted(self, key: Hashable, at: int, move: Callable[[RuleComponent, int, int], int], variants: int) -> int:
-        """The state after a move, which each part makes; of the others in as many ways as there are variants."""
-        found = self._moves.get((key, at))
-        if found is None:
-            followed, others = self.states[at]
-            self._lifts += variants * len(others)
-            reached = {move(self.others, other, n) for other in others for n in range(variants)}
-            found = self._moves[key, at] = self._number(move(self.followed, followed, 0), frozenset(reached))
-        return found
+    def _lifted(self, at: int, move: Callable[[RuleComponent, int, int], int], ways: int) -> int:
+        """The state after a move, which each part makes; the others in so many ways."""
+        followed, others = self.states[at]
+        self._lifts += ways * len(others)
+        reached = {move(self.others, other, n) for other in others for n in range(ways)}
+        return self._number(move(self.followed, followed, 0), frozenset(reached))
 
     @property
     def size(self) -> int:
@@ -77,7 +86,7 @@ class SplitComponent(Component):
         return self.followed.mask(call)
 
     def forget(self) -> None:
-        self._moves, self._numbers, self.states = {}, dict(self._numbers), list(self.states)
+        self._memo, self._numbers, self.states = defaultdict(dict), dict(self._numbers), list(self.states)
         self.followed, self.others = copy(self.followed), copy(self.others)
         self.followed.forget()
         self.others.forget()
@@ -85,10 +94,9 @@ class SplitComponent(Component):
     def _of_other(self, call: InputClass) -> bool:
         return not self._paths.isdisjoint(call.wild)
 
+    @remembered
     def requested(self, at: int, call: InputClass) -> int:
-        return self._lifted(
-            ("requested", call.number), at, lambda part, n, v: part.requested(n, call, v), 1 + len(call.variants)
-        )
+        return self._lifted(at, lambda part, n, way: part.requested(n, call, way), call.ways)
 
     def level(self, at: int, call: InputClass) -> int:
         followed, others = self.states[at]
@@ -98,51 +106,36 @@ class SplitComponent(Component):
             return NOTHING
         return min(self.others.level(other, call) for other in others)
 
+    @remembered
     def started(self, at: int, call: InputClass, slot: int) -> int:
         followed, others = self.states[at]
-        if self._of_other(call) and self._judges_others:
-            others = frozenset(other for other in others if self.others.level(other, call) < DENY) or others
-            kept = self.states[at][1]
-            self._lifts += (1 + len(call.variants)) * len(kept)
-            left = {
-                self.others.started(other, call, slot, n) for other in kept for n in range(1, 1 + len(call.variants))
-            }
-            led = {self.others.started(other, call, slot, 0) for other in others}
-            return self._number(self.followed.started(followed, call, slot, 0), frozenset(left | led))
-        return self._lifted(
-            ("started", call.number, slot),
-            at,
-            lambda part, n, v: part.started(n, call, slot, v),
-            1 + len(call.variants),
-        )
+        if not self._of_other(call) or not self._judges_others:
+            return self._lifted(at, lambda part, n, way: part.started(n, call, slot, way), call.ways)
+        self._lifts += call.ways * len(others)
+        let_through = [other for other in others if self.others.level(other, call) < DENY] or others
+        led = {self.others.started(other, call, slot, 0) for other in let_through}
+        left = {self.others.started(other, call, slot, way) for other in others for way in range(1, call.ways)}
+        return self._number(self.followed.started(followed, call, slot, 0), frozenset(led | left))
 
+    @remembered
     def denied(self, at: int, call: InputClass) -> Reaction:
-        return self._outcome(
-            ("denied", call.number), at, call, lambda part, n, v: part.denied(n, call, v), 1 + len(call.variants)
-        )
+        return self._outcome(at, call, lambda part, n, way: part.denied(n, call, way), call.ways)
 
+    @remembered
     def ended(self, at: int, call: InputClass, slot: int, output: int | None) -> Reaction:
-        inputs = 1 + len(call.variants)
         returns = 1 if output is None or ANY_OTHER not in str(call.outputs[output]) else 2
-        return self._outcome(
-            ("ended", call.number, slot, output),
-            at,
-            call,
-            lambda part, n, v: part.ended(n, call, slot, output, v % inputs, v >= inputs),
-            inputs * returns,
-        )
+
+        def move(part: RuleComponent, n: int, way: int) -> Reaction:
+            return part.ended(n, call, slot, output, way % call.ways, way >= call.ways)
+
+        return self._outcome(at, call, move, call.ways * returns)
 
     def _outcome(
-        self,
-        key: Hashable,
-        at: int,
-        call: InputClass,
-        move: Callable[[RuleComponent, int, int], Reaction],
-        variants: int,
+        self, at: int, call: InputClass, move: Callable[[RuleComponent, int, int], Reaction], ways: int
     ) -> Reaction:
         """The finding against a call that has ended, as `level` gives it, and the state after it."""
         followed, others = self.states[at]
-        after = self._lifted(key, at, lambda part, n, v: move(part, n, v)[1], variants)
+        after = self._lifted(at, lambda part, n, way: move(part, n, way)[1], ways)
         if not self._of_other(call):
             return move(self.followed, followed, 0)[0], after
         return min((move(self.others, other, 0)[0] for other in others), default=NOTHING), after
@@ -153,12 +146,14 @@ class SplitComponent(Component):
     def watches_denial(self, call: InputClass) -> bool:
         return self.followed.watches_denial(call)
 
+    @remembered
     def turned(self, at: int) -> Reaction:
-        return NOTHING, self._lifted("turned", at, lambda part, n, v: part.turned(n)[1], 1)
+        return NOTHING, self._lifted(at, lambda part, n, way: part.turned(n)[1], 1)
 
+    @remembered
     def wrote(self, at: int, text: str) -> int:
         texts = (text, filled(text, NEVER_SEEN)) if ANY_OTHER in text else (text,)
-        return self._lifted(("wrote", text), at, lambda part, n, v: part.wrote(n, texts[v]), len(texts))
+        return self._lifted(at, lambda part, n, way: part.wrote(n, texts[way]), len(texts))
 
     def may_be_shut(self, at: int) -> bool:
         return True
