@@ -111,7 +111,7 @@ def _why_dead(policies: Sequence[Policy], others: Sequence[Clause], rule: Clause
     id = rule.id
     stack, alone = kept(policies, others), kept(policies, [rule])
     if not isinstance(rule.record, _LISTS):
-        for selector in (each for each in rule.roles.all() if each):  # an approval has an empty one
+        for selector in (each for each in rule.profile.all() if each):  # an approval has an empty one
             named = Deny([selector] if isinstance(selector, str | ToolWhere) else selector)
             if (reached := prove(stack, reach=named)).verdict == "proved":
                 return f"vacuous: {reached.reason}"
@@ -128,7 +128,7 @@ def _why_dead(policies: Sequence[Policy], others: Sequence[Clause], rule: Clause
 
 def _why_endless(policies: Sequence[Policy], rule: Clause, prove: Prover) -> str:
     """Why no run that a rule applies to can finish; empty if one can, as far as its own calls go."""
-    owed = rule.record.obligation() if isinstance(rule.record, Rule) and rule.refuses else None
+    owed = rule.profile.obligation if isinstance(rule.record, Rule) and rule.refuses else None
     if owed is None or owed.after is not None:
         return ""
     fewer = Count(tool=owed.tool, max=owed.least - 1, of=owed.of, when=rule.record.when, action="deny")
@@ -145,7 +145,7 @@ def _ordered_tools(clauses: Sequence[Clause]) -> Iterator[str]:
     names: dict[str, None] = {}
     for each in clauses:
         if not isinstance(each.record, _LISTS):
-            names |= dict.fromkeys(each.patterns(*each.roles.all()))
+            names |= dict.fromkeys(each.names)
     yield from (name for name in names if not _GLOB & set(name))
 
 

@@ -114,7 +114,7 @@ class Alphabet:
             return [each if isinstance(each, str) else each.name for each in given]
         patterns: list[str] = []
         for each in self._played:
-            patterns += each.clause.patterns(*each.clause.roles.all())
+            patterns += each.clause.names
             for virtual in each.virtual_tools:
                 patterns += [*each.clause.scope.expand(virtual.tool), virtual.as_]
         universe = NameUniverse(patterns, self._work)
@@ -160,7 +160,7 @@ class Alphabet:
         for each in self._played:
             clause, record = each.clause, each.clause.record
             if isinstance(record, Rule) and record.key is not None:
-                named = each.means(clause.patterns(*clause.roles.all()), names)
+                named = each.means(clause.names, names)
                 found |= {record.key} if named or each.rule.machine.every_call else set()
             for selector, path in () if isinstance(record, Net) else record.inputs():
                 found |= {path} if each.means(clause.patterns(selector), names) else set()

@@ -115,7 +115,7 @@ class CallClasses:
     def _all(self, clauses: tuple[Clause, ...]) -> tuple[CallClass, ...]:
         found = dict.fromkeys(CallClass(name) for name in self.names.all)
         for clause in clauses:
-            for selector in clause.roles.all():
+            for selector in clause.profile.all():
                 for reach in self.reaches(selector, clause.scope):
                     self.work.spend()
                     if reach.predicates:
@@ -157,7 +157,7 @@ class CallClasses:
 
     def listed(self, clause: Clause, entry: str | ToolWhere | None = None) -> frozenset[str]:
         """The names that an allow list, or one entry of it, has."""
-        wanted = clause.roles.admits if entry is None else (entry,)
+        wanted = clause.profile.admits if entry is None else (entry,)
         reaches = (reach for selector in wanted for reach in self.reaches(selector, clause.scope, virtual_names=()))
         return frozenset(name for reach in reaches for name in reach.names)
 
@@ -221,7 +221,7 @@ class CallClasses:
 
 def _patterns(policy: Policy, clauses: tuple[Clause, ...]) -> Iterator[str]:
     for clause in clauses:
-        yield from clause.patterns(*clause.roles.all())
+        yield from clause.names
     for member in members_of(policy):
         for virtual in virtual_tools_of(member):
             yield from (virtual.tool, virtual.as_)

@@ -375,7 +375,7 @@ def clause_graphs(clauses: Iterable[Clause], kinds: CallClasses, large: Containe
     found: list[ClauseGraph] = []
     for clause in clauses:
         if clause.id not in large:
-            admits = bool(clause.roles.admits)
+            admits = bool(clause.profile.admits)
             found += [
                 ClauseGraph(clause, machine, kinds, graphs, is_allow_list=admits) for machine in clause.abstractions()
             ]

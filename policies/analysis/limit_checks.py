@@ -247,7 +247,7 @@ def _often(least: int) -> str:
 
 def _wants(clauses: Iterable[Clause], possible: Saturation) -> Iterator[Want]:
     for clause in clauses:
-        owed = clause.record.obligation()
+        owed = clause.profile.obligation
         if owed is not None and owed.after is None and clause.binds:
             reached = {name for reach in possible.kinds.reaches(owed.tool, clause.scope) for name in reach.names}
             possible.kinds.work.spend(len(possible.found))
@@ -259,7 +259,7 @@ def _quotas(clauses: Iterable[Clause], kinds: CallClasses) -> Iterator[Quota]:
     for clause in clauses:
         if not clause.binds or getattr(clause.record, "key", None) is not None:
             continue
-        for cap in clause.record.caps():
+        for cap in clause.profile.caps:
             if cap.within is None:
                 capped = frozenset.intersection(*(kinds.of(tool, clause) for tool in cap.tools))
                 for some in [frozenset({kind}) for kind in capped] if cap.each else [capped]:
@@ -275,7 +275,8 @@ def limits_as_rules(policy: Policy) -> Iterator[Clause]:
     for entry in _refusing_calls(policy):
         if entry.limit.scope == "session" and 0 < entry.limit.max <= MOST_FOLLOWED:
             rule = MaxCalls(tool="*", max=int(entry.limit.max))
-            yield Clause(entry.name, entry.policy, 0, rule, entry.action, NameScope(), ("limits", 0))
+            place = ("limits", 0)
+            yield Clause(entry.name, entry.policy, 0, rule, entry.action, NameScope(), place, rule.profile())
 
 
 def _refusing_calls(policy: Policy) -> Iterator[LimitEntry]:

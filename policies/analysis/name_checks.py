@@ -51,7 +51,7 @@ def unknown_names(
 
 def _own_tools(clauses: Sequence[Clause]) -> frozenset[str]:
     """The names that an allow list has and another clause repeats: tools unknown here, rather than misspelt."""
-    named = [(clause.record, set(clause.patterns(*clause.roles.all()))) for clause in clauses]
+    named = [(clause.record, set(clause.names)) for clause in clauses]
     count = Counter(name for _, names in named for name in names)
     return frozenset(
         name for record, names in named if isinstance(record, Allow) for name in names if count[name] > 1
@@ -63,7 +63,7 @@ def _tools(
 ) -> Iterator[PreflightFinding]:
     """The names that are no tool's; where there may be other tools, only those that look misspelt."""
     tools = capabilities.table
-    offered, named = _names(tools) | {HUMAN}, dict.fromkeys(clause.patterns(*clause.roles.all()))
+    offered, named = _names(tools) | {HUMAN}, dict.fromkeys(clause.names)
     work.spend(len(named) * len(offered))
     unknown = [p for p in named if p not in own and not _meant(p, clause, tools)]
     work.spend(len(unknown) * len(offered) * 10)
@@ -120,7 +120,7 @@ def _in_part(clause: Clause, tools: Sequence[Tool]) -> Iterator[PreflightFinding
     """The tools that a clause means by a portable name, and whose calls can be judged by it only in part; not a tool
     beside one that is understood, if only what is in the act's own input is not: a line of PowerShell beside Bash.
     """
-    patterns = dict.fromkeys(clause.patterns(*clause.roles.all()))
+    patterns = dict.fromkeys(clause.names)
     meant = {tool.name: tool for pattern in patterns for tool in _meant(pattern, clause, tools)}
     understood = {act for tool in meant.values() if not tool.unclear for act in tool.every_act}
     for tool in [tool for tool in meant.values() if tool.unclear]:
@@ -196,7 +196,7 @@ def odd_names(clauses: Iterable[Clause], capabilities: Capabilities | None) -> I
     offered = _names(capabilities.table) if capabilities else set()
     for clause in clauses:
         own = {*offered, *(virtual.name for virtual in clause.scope.virtual_names)}
-        named = (name for name in dict.fromkeys(clause.patterns(*clause.roles.all())) if name not in own)
+        named = (name for name in dict.fromkeys(clause.names) if name not in own)
         odd = [name for name in named if _OTHERS.search(name) or normalize("NFKC", name) != name]
         if odd:
             yield finding(
@@ -316,7 +316,7 @@ def surprise_findings(clauses: Iterable[Clause]) -> Iterator[PreflightFinding]:
 
 def _virtual_evidence(clause: Clause) -> Iterator[PreflightFinding]:
     """A virtual name says that a text was found, not that it was done: `echo git test` matches `git test`."""
-    matches = matcher(clause.patterns(*clause.roles.evidence))
+    matches = matcher(clause.patterns(*clause.profile.evidence))
     found = dict.fromkeys(virtual.name for virtual in clause.scope.virtual_names if matches(virtual.name))
     if found:
         yield finding(

@@ -156,7 +156,7 @@ def _is_tool(kind: CallClass, possible: Saturation) -> bool:
 def never_satisfied(clauses: Iterable[Clause], possible: Saturation) -> Iterator[PreflightFinding]:
     """The rules that owe a call of which none is possible."""
     for clause in clauses:
-        owed = clause.record.obligation()
+        owed = clause.profile.obligation
         if owed is None or not clause.binds:
             continue
         kinds = possible.kinds.of(owed.tool, clause)
@@ -214,7 +214,7 @@ def _one_after_another(demands: Iterable[ClauseGraph], possible: Saturation) -> 
     """The calls that meet each demand, with what they need before; a first guess."""
     calls: dict[CallClass, int] = {}
     for demand in demands:
-        owed = demand.clause.record.obligation()
+        owed = demand.clause.profile.obligation
         possible.kinds.work.spend(len(possible.found))
         wanted = [kind for kind in possible.found if demand.mask(*kind)]
         if wanted:

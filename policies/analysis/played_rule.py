@@ -217,9 +217,9 @@ class PlayedRule(NamedTuple):
         return self.clause.record.follows() if isinstance(self.clause.record, Rule) else iter(())
 
     @property
-    def evidence(self) -> Iterator[PriorOutput]:
+    def evidence(self) -> tuple[PriorOutput, ...]:
         """The earlier calls whose outputs it looks at."""
-        return self.clause.record.evidence() if isinstance(self.clause.record, Rule) else iter(())
+        return self.clause.profile.outputs
 
     @property
     def bound_paths(self) -> frozenset[str]:

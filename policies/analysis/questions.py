@@ -220,7 +220,7 @@ class Direction:
             self._found.append(Implication("unknown", gap))
         if inquiry.tools is not None:
             self._found.append(Implication("proved", "", bounded=(ONLY_TOOLS,)))
-        patterns = {name for each in clauses for clause in each for name in clause.patterns(*clause.roles.all())}
+        patterns = {name for each in clauses for clause in each for name in clause.names}
         if not table and any(name.casefold() in PORTABLE for name in patterns):
             self._found.append(Implication("proved", "", bounded=(OWN_NAMES,)))
         if any(clause.record.when for each in clauses for clause in each):

@@ -109,7 +109,7 @@ class _Shadows:
     def _always_denied(self, clause: Clause) -> frozenset[CallClass]:
         """The kinds of calls that a clause refuses, whatever came before."""
         denied = frozenset(kind for graph in self._graphs[clause.id] for kind in graph.always_denied(self._kinds))
-        if not clause.roles.admits:
+        if not clause.profile.admits:
             return denied
         listed = self._kinds.listed(clause)
         return frozenset(kind for kind in denied if listed.isdisjoint(self._kinds.goes_by(kind.name)))
@@ -118,18 +118,18 @@ class _Shadows:
         """The kinds of calls that a clause may refuse; None if it does more than that, or there are none."""
         if (
             isinstance(clause.record, Net)
-            or clause.record.obligation() is not None
-            or clause.record.requires_attempts
+            or clause.profile.obligation is not None
+            or clause.profile.requires_attempts
         ):
             return None
         if any(not graph.shared.may_end(state) for graph in self._graphs[clause.id] for state in graph.shared.states):
             return None
-        if admits := clause.roles.admits:
+        if admits := clause.profile.admits:
             reaches = [
                 reach for tools in admits for reach in self._kinds.reaches(tools, clause.scope, virtual_names=())
             ]
             return frozenset(self._kinds.all) - self._kinds.meeting(tuple(reaches)) or None
-        reached = [self._kinds.of(selector, clause) for selector in clause.roles.restricts]
+        reached = [self._kinds.of(selector, clause) for selector in clause.profile.restricts]
         return frozenset().union(*reached) if reached and all(reached) else None
 
     def _tighter(self, m: int, n: int) -> bool:
@@ -141,7 +141,7 @@ class _Shadows:
 
     def _cap(self, clause: Clause) -> tuple[Cap, Sequence[frozenset[CallClass]], str | None] | None:
         """The cap that a clause is, with the kinds of calls it counts, and its key."""
-        caps = list(clause.record.caps())
+        caps = clause.profile.caps
         if len(caps) != 1:
             return None
         return caps[0], [self._kinds.of(tool, clause) for tool in caps[0].tools], getattr(clause.record, "key", None)
@@ -153,7 +153,7 @@ def _subject(clause: Clause, kinds: CallClasses) -> tuple[object, ...] | None:
         return None
     record = msgspec.structs.asdict(clause.record)
     fields = tuple((name, value) for name, value in record.items() if name not in WORDS)
-    reaches: tuple[tuple[NameReach, ...], ...] = tuple(kinds.reaches(s, clause.scope) for s in clause.roles.all())
+    reaches: tuple[tuple[NameReach, ...], ...] = tuple(kinds.reaches(s, clause.scope) for s in clause.profile.all())
     return (type(clause.record), fields, reaches, repr(fields))  # without their text, 1 is True
 
 
@@ -168,7 +168,8 @@ def evasion_findings(
         if isinstance(clause.record, Rule):
             of_clause: Iterable[ClauseGraph] = by_clause.get(clause.id, ())
             if clause.record.key is not None:
-                keyless = clause._replace(record=msgspec.structs.replace(clause.record, key=None))
+                record = msgspec.structs.replace(clause.record, key=None)
+                keyless = clause._replace(record=record, profile=record.profile())
                 of_clause = clause_graphs([keyless], kinds)
             yield from _adjacency(clause, clause.record, of_clause)
 
@@ -194,7 +195,7 @@ Denials: TypeAlias = Sequence[tuple[Clause, frozenset[str]]]
 def allow_findings(
     clauses: tuple[Clause, ...], kinds: CallClasses, graphs: Sequence[ClauseGraph]
 ) -> Iterator[PreflightFinding]:
-    lists = [clause for clause in clauses if clause.roles.admits]
+    lists = [clause for clause in clauses if clause.profile.admits]
     empty = [clause for clause in lists if not _tools(clause)]
     for clause in empty:
         yield finding(
@@ -216,7 +217,7 @@ def allow_findings(
 
 
 def _tools(clause: Clause) -> Sequence[str | ToolWhere]:
-    return [item for selector in clause.roles.admits for item in items_of(selector)]
+    return [item for selector in clause.profile.admits for item in items_of(selector)]
 
 
 def _no_common_name(lists: list[Clause], kinds: CallClasses) -> Iterator[PreflightFinding]:
@@ -287,7 +288,7 @@ def _nothing_left(lists: Sequence[Clause], denials: Denials, kinds: CallClasses)
 
 
 def _denied(clause: Clause) -> str:
-    return _listed(item for selector in clause.roles.restricts for item in items_of(selector))
+    return _listed(item for selector in clause.profile.restricts for item in items_of(selector))
 
 
 def contradiction_findings(policy: Policy) -> Iterator[PreflightFinding]:

@@ -168,7 +168,7 @@ def _of_type(stack: Side, rule: PropertyPart) -> Program | None:
 
 def _names(rule: PlayedRule) -> tuple[type, frozenset[str]]:
     """A rule's type and the tools that it names."""
-    return type(rule.clause.record), frozenset(rule.clause.patterns(*rule.clause.roles.all()))
+    return type(rule.clause.record), frozenset(rule.clause.names)
 
 
 def _refusals_matter(product: SessionProduct) -> bool:
@@ -316,7 +316,7 @@ class _Refinement:
         if found.steps is not None:
             return self._tried(product, found)
         for id, rule in self.setting.stack.rules.items():
-            names = matcher(rule.clause.patterns(*rule.clause.roles.all()))
+            names = matcher(rule.clause.names)
             if id not in self.included and not rule.unsupported and any(map(names, imagined)):
                 self.included[id] = rule
                 return None

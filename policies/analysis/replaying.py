@@ -422,14 +422,14 @@ class ShortSessions:
     def _names(self) -> list[str]:
         if self._given is not None:
             return [each if isinstance(each, str) else each.name for each in self._given]
-        patterns = [p for each in self._played for p in each.clause.patterns(*each.clause.roles.all())]
+        patterns = [p for each in self._played for p in each.clause.names]
         patterns += [tool for each in self._played for reference in _references(each) for tool in reference.tools]
         universe = NameUniverse(patterns, self._work)
         return universe.written
 
     def _naming(self, name: str) -> Iterator[PlayedRule]:
         for each in self._played:
-            if matcher(each.clause.patterns(*each.clause.roles.all()))(name):
+            if matcher(each.clause.names)(name):
                 yield each
 
     def _inputs(self, name: str) -> list[dict[str, Any]]:

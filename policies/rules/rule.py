@@ -219,16 +219,6 @@ class Statement(ClauseRecord, frozen=True):
     def words(self) -> str:
         return self.profile().words
 
-    def obligation(self) -> Obligation | None:
-        return self.profile().obligation
-
-    @property
-    def requires_attempts(self) -> bool:
-        return self.profile().requires_attempts
-
-    def caps(self) -> tuple[Cap, ...]:
-        return self.profile().caps
-
     def inputs(self) -> Iterator[tuple[Selector, str]]:
         """The input paths that it reads, each with its tools, without those of selectors."""
         yield from self.profile().inputs
@@ -286,10 +276,6 @@ class Rule(Statement, frozen=True, kw_only=True, tag_field="type"):
         if self.key is not None:
             yield ComparedPath(self.key)
         yield from self.profile().follows
-
-    def evidence(self) -> Iterator[PriorOutput]:
-        """The earlier calls whose outputs it looks at."""
-        yield from self.profile().outputs
 
 
 @cache

@@ -63,7 +63,8 @@ def _unique(id: str, taken: set[str]) -> str:
 class Clause(NamedTuple):
     """One tool rule, rule or net of a policy.
 
-    `place` is the list of its policy that has it, and where. `line`: the net was written in one line.
+    `place` is the list of its policy that has it, and where. `profile` is what its record says of itself. `line`: the
+    net was written in one line.
     """
 
     id: str
@@ -73,16 +74,8 @@ class Clause(NamedTuple):
     action: OnViolation
     scope: NameScope
     place: tuple[str, int]
+    profile: Profile
     line: bool = False
-
-    @property
-    def profile(self) -> Profile:
-        return self.record.profile()
-
-    @property
-    def roles(self) -> Profile:
-        """Its selectors, by role."""
-        return self.profile
 
     @property
     def wheres(self) -> Iterator[ToolWhere]:
@@ -94,6 +87,11 @@ class Clause(NamedTuple):
     def conditions(self) -> Iterator[Condition]:
         """The conditions on the inputs of its calls, and those inside them."""
         return (condition for where in self.wheres for condition in all_in(where.where))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names that its selectors mean, aliases replaced."""
+        return self.patterns(*self.profile.all())
 
     def patterns(self, *selectors: Selector) -> tuple[str, ...]:
         """The names that selectors mean, aliases replaced."""
@@ -159,4 +157,4 @@ def _clauses(policy: Policy) -> Iterator[Clause]:
             record = net_of(raw) if line else raw
             if not isinstance(record, VirtualTool):
                 action = effective_action(member, record.action, policy)
-                yield Clause(id, member.name, n, record, action, scope, place, line)
+                yield Clause(id, member.name, n, record, action, scope, place, record.profile(), line)

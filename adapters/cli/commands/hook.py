@@ -462,7 +462,7 @@ def _unheard(policy: Policy, client: HookClient) -> Iterator[str]:
     from proctor.policies.values.globs import matcher
 
     for clause in clauses_of(policy):
-        named = clause.patterns(*clause.roles.all())
+        named = clause.names
         for tool, why in client.unheard.items():
             if any(map(matcher([tool]), named)):
                 yield f"{clause.policy}/{clause.id} does nothing about `{tool}` in {client.title}: {why}"
