@@ -96,7 +96,7 @@ class SplitComponent(Component):
 
     @remembered
     def requested(self, at: int, call: InputClass) -> int:
-        return self._lifted(at, lambda part, n, way: part.requested(n, call, way), call.ways)
+        return self._lifted(at, lambda part, n, variant: part.requested(n, call, variant), call.ways)
 
     def level(self, at: int, call: InputClass) -> int:
         followed, others = self.states[at]
@@ -110,23 +110,25 @@ class SplitComponent(Component):
     def started(self, at: int, call: InputClass, slot: int) -> int:
         followed, others = self.states[at]
         if not self._of_other(call) or not self._judges_others:
-            return self._lifted(at, lambda part, n, way: part.started(n, call, slot, way), call.ways)
+            return self._lifted(at, lambda part, n, variant: part.started(n, call, slot, variant), call.ways)
         self._lifts += call.ways * len(others)
         let_through = [other for other in others if self.others.level(other, call) < DENY] or others
         led = {self.others.started(other, call, slot, 0) for other in let_through}
-        left = {self.others.started(other, call, slot, way) for other in others for way in range(1, call.ways)}
+        left = {
+            self.others.started(other, call, slot, variant) for other in others for variant in range(1, call.ways)
+        }
         return self._number(self.followed.started(followed, call, slot, 0), frozenset(led | left))
 
     @remembered
     def denied(self, at: int, call: InputClass) -> Reaction:
-        return self._outcome(at, call, lambda part, n, way: part.denied(n, call, way), call.ways)
+        return self._outcome(at, call, lambda part, n, variant: part.denied(n, call, variant), call.ways)
 
     @remembered
     def ended(self, at: int, call: InputClass, slot: int, output: int | None) -> Reaction:
         returns = 1 if output is None or ANY_OTHER not in str(call.outputs[output]) else 2
 
-        def move(part: RuleComponent, n: int, way: int) -> Reaction:
-            return part.ended(n, call, slot, output, way % call.ways, way >= call.ways)
+        def move(part: RuleComponent, n: int, variant: int) -> Reaction:
+            return part.ended(n, call, slot, output, variant % call.ways, variant >= call.ways)
 
         return self._outcome(at, call, move, call.ways * returns)
 
@@ -135,7 +137,7 @@ class SplitComponent(Component):
     ) -> Reaction:
         """The finding against a call that has ended, as `level` gives it, and the state after it."""
         followed, others = self.states[at]
-        after = self._lifted(at, lambda part, n, way: move(part, n, way)[1], ways)
+        after = self._lifted(at, lambda part, n, variant: move(part, n, variant)[1], ways)
         if not self._of_other(call):
             return move(self.followed, followed, 0)[0], after
         return min((move(self.others, other, 0)[0] for other in others), default=NOTHING), after
@@ -148,12 +150,12 @@ class SplitComponent(Component):
 
     @remembered
     def turned(self, at: int) -> Reaction:
-        return NOTHING, self._lifted(at, lambda part, n, way: part.turned(n)[1], 1)
+        return NOTHING, self._lifted(at, lambda part, n, variant: part.turned(n)[1], 1)
 
     @remembered
     def wrote(self, at: int, text: str) -> int:
         texts = (text, filled(text, NEVER_SEEN)) if ANY_OTHER in text else (text,)
-        return self._lifted(at, lambda part, n, way: part.wrote(n, texts[way]), len(texts))
+        return self._lifted(at, lambda part, n, variant: part.wrote(n, texts[variant]), len(texts))
 
     def may_be_shut(self, at: int) -> bool:
         return True
