@@ -103,28 +103,6 @@ def test_an_earlier_call_that_serves_keeps_the_tool_in_sight_where_any_is_asked_
     assert (monitor.narrow(["deploy"]), ask(monitor, "deploy", of="x")) == (["deploy"], "allow")
 
 
-def test_calls_of_a_response_that_is_long_over_are_not_counted_anew() -> None:
-    """After 65 other responses its calls are forgotten, so one more of it is refused."""
-    monitor = ruled({"type": "max_parallel", "max": 1})
-    answers = [ask(monitor, "x", turn) for turn in (1, 1)]
-    later = [ask(monitor, "x", turn) for turn in range(2, 68)]
-
-    assert answers == ["allow", "deny"]
-    assert set(later) == {"allow"}
-    assert [ask(monitor, "x", 1), ask(monitor, "x", 66)] == ["deny", "deny"]
-
-
-def test_a_window_over_responses_that_are_long_over_is_not_counted_anew() -> None:
-    """A call that says it is of an early response cannot be shown to be one of few."""
-    monitor = ruled({"type": "count", "tool": "x", "max": 1, "within_turns": 2})
-    first = [ask(monitor, "x", 2), ask(monitor, "x", 2)]
-    later = [ask(monitor, "x", turn) for turn in range(4, 60, 2)]
-
-    assert first == ["allow", "deny"]
-    assert set(later) == {"allow"}
-    assert ask(monitor, "x", 2) == "deny"
-
-
 @pytest.mark.parametrize(("count", "answer"), [(COMBINATIONS, "allow"), (COMBINATIONS + 1, "deny")])
 def test_an_earlier_call_within_its_bound_of_values_counts_and_one_beyond_does_not(count: int, answer: str) -> None:
     """The bound is the documented one."""
@@ -134,32 +112,33 @@ def test_an_earlier_call_within_its_bound_of_values_counts_and_one_beyond_does_n
     assert ask(monitor, "deploy", of="x") == answer
 
 
-def test_a_call_of_a_response_within_the_bound_counts_from_that_response() -> None:
-    """A sub-agent's call may be several responses behind: what was used since is known exactly."""
-    monitor = ruled({"type": "count", "tool": "x", "max": 4, "within_turns": 2})
-    first = ask(monitor, "x", 10)
-    later = [ask(monitor, "x", 10 + BEHIND) for _ in range(2)]
+AT_ONCE: dict[str, Any] = {"type": "max_parallel"}
+IN_TWO: dict[str, Any] = {"type": "count", "tool": "x", "within_turns": 2}
+ALLOW, DENY = "allow", "deny"
+TURNS: dict[str, tuple[dict[str, Any], list[tuple[int, str]]]] = {
+    "calls of a response are counted while it is one of the last 64": (
+        AT_ONCE | {"max": 2}, [*((turn, ALLOW) for turn in range(1, 65)), (1, ALLOW), (1, DENY)]),
+    "those of one that is long over are forgotten, so that one more is refused": (
+        AT_ONCE | {"max": 1},
+        [(1, ALLOW), (1, DENY), *((turn, ALLOW) for turn in range(2, 68)), (1, DENY), (66, DENY)]),
+    "a call that says it is of an early response cannot be shown to be one of few": (
+        IN_TWO | {"max": 1}, [(2, ALLOW), (2, DENY), *((turn, ALLOW) for turn in range(4, 60, 2)), (2, DENY)]),
+    "what was used since a sub-agent's response, several behind, is known exactly": (
+        IN_TWO | {"max": 4}, [(10, ALLOW), *[(10 + BEHIND, ALLOW)] * 2, (11, ALLOW), (11, DENY)]),
+    "a window whose beginning is forgotten is not taken for empty": (
+        IN_TWO | {"max": 40}, [*[(2, ALLOW)] * 40, *((turn, ALLOW) for turn in range(4, 60, 4)), (2, DENY)]),
+}  # fmt: skip
+"""The answers to calls of `x`, each of a response."""
 
-    assert (first, later) == ("allow", ["allow", "allow"])
-    assert [ask(monitor, "x", 11), ask(monitor, "x", 11)] == ["allow", "deny"]
 
+@pytest.mark.parametrize(("rule", "answers"), TURNS.values(), ids=TURNS)
+def test_no_call_is_counted_anew_in_a_response_or_a_window(
+    rule: dict[str, Any], answers: list[tuple[int, str]]
+) -> None:
+    """Of so many responses the calls are remembered, and of an older one none is allowed."""
+    monitor = ruled(rule)
 
-def test_a_window_of_which_the_beginning_is_forgotten_is_not_taken_for_empty() -> None:
-    """However much the maximum leaves for what is known since."""
-    monitor = ruled({"type": "count", "tool": "x", "max": 40, "within_turns": 2})
-    first = [ask(monitor, "x", 2) for _ in range(40)]
-    later = [ask(monitor, "x", turn) for turn in range(4, 60, 4)]
-
-    assert set(first) == set(later) == {"allow"}
-    assert ask(monitor, "x", 2) == "deny"
-
-
-def test_calls_of_a_response_are_counted_while_it_is_one_of_the_last() -> None:
-    """So many responses are remembered, itself among them."""
-    monitor = ruled({"type": "max_parallel", "max": 2})
-    answers = {ask(monitor, "x", turn) for turn in range(1, 65)}
-
-    assert (answers, ask(monitor, "x", 1), ask(monitor, "x", 1)) == ({"allow"}, "allow", "deny")
+    assert [(turn, ask(monitor, "x", turn)) for turn, _ in answers] == answers
 
 
 def test_what_is_kept_of_earlier_calls_about_one_thing_does_not_grow() -> None:
