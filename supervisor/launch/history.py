@@ -147,5 +147,4 @@ def inherited(info: RunInfo) -> tuple[Policy, ...]:
 
 @lru_cache(maxsize=64)
 def _read(policies: bytes) -> tuple[Policy, ...]:
-
     return tuple(parse_policies({"policies": msgspec.json.decode(policies)}))

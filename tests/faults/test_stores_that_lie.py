@@ -12,15 +12,13 @@ from typing import Any
 
 import anyio
 import pytest
-from supervised import around
+from supervised import OPEN, around
 
 from proctor.adapters.stores import SQLiteStore
 from proctor.policies import Approval, Limits, Policy, PolicyError, merge_policies, parse_policies
 from proctor.policies.events import Event
 from proctor.supervisor import StoreError, run_once
 from proctor.supervisor.testing.fakes import PATIENCE_S, Ask, FakeAdapter
-
-OPEN = Policy(name="open", limits=Limits(max_tool_calls=1000))
 
 
 @pytest.mark.anyio
