@@ -22,8 +22,7 @@ from proctor.policies.events import BudgetReserved, TokenUsageUpdated
 from proctor.supervisor import Supervisor
 from proctor.supervisor.control import ownership
 from proctor.supervisor.launch import launch
-from proctor.supervisor.run import actor, journal
-from proctor.supervisor.run import journal as recorder
+from proctor.supervisor.run import actor, journal, recovery
 from proctor.supervisor.testing import Ask, FakeAdapter, Pause
 
 MOST_USD = 12.0
@@ -79,7 +78,7 @@ async def hold(where: str, usd: float) -> None:
 
 def be_patient() -> None:
     """So many processes on few cores answer each other late."""
-    for module in (actor, launch, journal, recorder):
+    for module in (actor, launch, journal, recovery):
         module.ANSWER_S = 600.0  # type: ignore[attr-defined]
     ownership.LEASE_S = 3600.0
 

@@ -31,9 +31,9 @@ from ..ports.stored_types import NOT_OVER, Owner, RunFilter, RunInfo, block_of
 from ..run.actor import RunActor
 from ..run.journal import ANSWER_S
 from ..run.provider_session import Parent, capabilities_of, end_orphans_of, name_of
-from ..run.recovery import LEASE_S, end_lost_runs, end_unowned, with_lease
+from ..run.recovery import LEASE_S, answered, end_lost_runs, end_unowned, with_lease
 from ..run.services import Services
-from ..run.tasks import DetachedTask, call_within, store_timeout
+from ..run.tasks import DetachedTask
 from .history import Continued, continued, read_history, read_transcript
 from .plan import Plan
 
@@ -325,11 +325,8 @@ async def _create(services: Services, request: LaunchRequest) -> RunInfo:
     shown = services.redactor.redact(request.info, request.info.session_id)
     info = msgspec.structs.replace(shown, created_at=datetime.now(UTC))
     try:
-        try:
-            with anyio.CancelScope(shield=True):
-                stored: object = await call_within(ANSWER_S, partial(store.create_run, info, epoch=request.epoch))
-        except TimeoutError:
-            raise store_timeout(ANSWER_S) from None
+        with anyio.CancelScope(shield=True):
+            stored: object = await answered(partial(store.create_run, info, epoch=request.epoch))
         if not isinstance(stored, RunInfo):
             raise StoreError(wrong_type("the run from `create_run` of the store", stored))
         await anyio.lowlevel.checkpoint_if_cancelled()
