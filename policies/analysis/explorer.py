@@ -250,22 +250,20 @@ class Graph(RuleComponent):
 def graph_of(machine: Machine, masks: frozenset[int], graphs: dict[Hashable, Graph], work: Work) -> Graph:
     """The graph of a machine; the same for machines that differ in what their slots name and in nothing else."""
     key = _likeness(machine, masks)
-    if key is None:
-        return Graph(machine, masks, work)
     if key not in graphs:
         graphs[key] = Graph(machine, masks, work)
     return graphs[key]
 
 
-def _likeness(machine: Machine, masks: frozenset[int]) -> Hashable | None:
-    """A machine's identity without its slots; None if it holds more than figures and words."""
+def _likeness(machine: Machine, masks: frozenset[int]) -> Hashable:
+    """A machine's identity without its slots; the machine itself if it holds more than figures and words."""
     held: dict[str, Hashable] = {}
     for name, value in vars(machine).items():
         plain = tuple(value) if isinstance(value, list) else value
         if name == "slots":
             continue
         if not all(isinstance(each, int | str | None) for each in (plain if isinstance(plain, tuple) else (plain,))):
-            return None
+            return machine
         held[name] = plain
     return (type(machine), len(machine.slots), frozenset(held.items()), masks)
 

@@ -225,8 +225,7 @@ class BoundExceeded(Exception):  # noqa: N818 - it ends a search, nothing is wro
 class Symbol(NamedTuple):
     """A call, and whether it succeeds."""
 
-    name: str
-    predicates: frozenset[InputPredicate]
+    kind: CallClass
     ending: Ending = "completed"
 
 
@@ -261,10 +260,8 @@ class Product:
     def sight(self, kind: CallClass) -> tuple[Hashable, ...]:
         """How each clause that names a kind sees it; kinds of one sight fare alike."""
         self._kinds.work.spend(len(self._graphs))
-        seen = [(n, graph.mask(*kind)) for n, graph in enumerate(self._graphs)]
-        looked = [(n, mask) for n, mask in seen if mask]
-        extra = [(n, s.predicates(kind.name)) for n, s in enumerate(self._graphs) if s.predicates(kind.name)]
-        return (*looked, *extra)
+        seen = ((n, graph.mask(*kind), graph.predicates(kind.name)) for n, graph in enumerate(self._graphs))
+        return tuple(each for each in seen if any(each[1:]))
 
     def core(self, kind: CallClass) -> list[Clause] | None:
         """The fewest clauses that together never let calls of a kind through; None if some order does.
@@ -296,7 +293,7 @@ class Product:
 
     def goes(self, calls: Sequence[CallClass]) -> bool:
         """Whether these calls in this order, all successful, are let through by every clause."""
-        trace = [Symbol(call.name, call.predicates) for call in calls]
+        trace = [Symbol(call) for call in calls]
         for graph in self._graphs:
             self._kinds.work.spend(1 + len(trace))
             if _refuses(graph, trace):
@@ -338,7 +335,8 @@ class Product:
                 looks = tuple(graph.mask(name, predicates) for graph in graphs)
                 wanted = name == kind.name and kind.predicates <= predicates
                 for ending in endings:
-                    found.setdefault((looks, ending, wanted), (looks, Symbol(name, predicates, ending), wanted))
+                    symbol = Symbol(CallClass(name, predicates), ending)
+                    found.setdefault((looks, ending, wanted), (looks, symbol, wanted))
         return sorted(found.values(), key=lambda entry: not entry[2])
 
     def _inputs(
@@ -359,7 +357,7 @@ class Product:
 def _refuses(graph: ClauseGraph, trace: Iterable[Symbol]) -> bool:
     state = graph.shared.start
     for symbol in trace:
-        after = _next([graph], [state], [graph.mask(symbol.name, symbol.predicates)], symbol)
+        after = _next([graph], [state], [graph.mask(*symbol.kind)], symbol)
         if after is None:
             return True
         [state] = after
@@ -369,7 +367,7 @@ def _refuses(graph: ClauseGraph, trace: Iterable[Symbol]) -> bool:
 def _next(
     graphs: Sequence[ClauseGraph], states: Sequence[int], masks: Sequence[int], symbol: Symbol
 ) -> tuple[int, ...] | None:
-    if symbol.name == END.name:
+    if symbol.kind == END:
         return (
             tuple(states) if all(s.shared.may_end(state) for s, state in zip(graphs, states, strict=True)) else None
         )
