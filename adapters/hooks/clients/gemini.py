@@ -2,8 +2,12 @@
 
 import hashlib
 import re
-from collections.abc import Mapping
-from os.path import exists, isabs, join
+import tomllib
+from collections.abc import Iterator, Mapping
+from glob import iglob
+from itertools import product
+from os.path import exists, expanduser, isabs, join
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -34,7 +38,8 @@ def read(data: bytes) -> messages.HookInput:
     taken = {name: _taken(message, name) for name in _PATHS if isinstance(message.tool_input.get(name), str)}
     tool_input = {**message.tool_input, **taken}
     kind = "failed" if error else kind
-    changed = {"prompt": message.prompt.partition(_FILES)[0], "tool_input": tool_input}
+    prompt = _typed(message.prompt, message.cwd) if kind == "prompt" else ""
+    changed = {"prompt": prompt.partition(_FILES)[0], "tool_input": tool_input}
     if message.tool_name.startswith("mcp_") and isinstance(result, dict) and "returnDisplay" in result:
         changed["tool_response"] = result["returnDisplay"]  # what the server said, without the client's own words
     return messages.hook_input(GEMINI, message, kind=kind, error=error, **changed)
@@ -42,6 +47,62 @@ def read(data: bytes) -> messages.HookInput:
 
 _FILES: Final = "\n--- Content from referenced files ---"
 """Before what the files and resources hold that a prompt names with `@`: nobody has typed that."""
+
+_ARGS: Final = "{{args}}"
+_COMMANDS: Final = ("commands/**/*.toml", "extensions/*/commands/**/*.toml")
+_MOST_COMMANDS: Final = 1000
+_ANY: Final = "!{}"
+"""The text of a command that cannot be read: it may become any prompt."""
+
+
+def _typed(prompt: str, cwd: str) -> str:
+    """What a person has typed of a prompt, as slash commands are now: the text of one becomes the prompt, and no hook
+    says so. Nothing, where it may be that of several.
+    """
+    plain = re.sub("\r\n?", "\n", prompt)
+    found = {typed for name, text in _commands(cwd) if (typed := _typed_of(name, text, plain)) is not None}
+    return found.pop() if len(found) == 1 else "" if found else prompt
+
+
+def _typed_of(name: str, text: str, prompt: str) -> str | None:
+    """What makes this prompt of a command; no more than its name where the client puts in what it reads or runs,
+    which could look like anything. None, where nothing does.
+    """
+    injected = re.search("[!@]{", text)
+    if injected:
+        before, after = text[: injected.start()].partition(_ARGS)[0], text.rpartition("}")[2]
+        pattern = f"{re.escape(before)}.*{re.escape(after)}.*"
+    elif _ARGS in text:
+        first, *rest = map(re.escape, text.split(_ARGS))
+        pattern = f"{first}(?P<args>.*){'(?P=args)'.join(rest)}"
+    else:
+        pattern = rf"{re.escape(text)}(\n\n(?P<line>/.*))?"
+    if (made := re.fullmatch(pattern, prompt, re.DOTALL)) is None:
+        return None
+    words = made.groupdict()
+    return words.get("line") or f"/{name} {words.get('args') or ''}".rstrip()
+
+
+def _commands(cwd: str) -> Iterator[tuple[str, str]]:
+    """The name and the text of each slash command in a file."""
+    number = 0
+    for folder, pattern in product((join(cwd, ".gemini"), expanduser("~/.gemini")), _COMMANDS):
+        for file in iglob(pattern, root_dir=folder, recursive=True, include_hidden=True):
+            name = file.partition("commands/")[2].removesuffix(".toml").replace("/", ":")
+            yield name, _text_of(join(folder, file))
+            number += 1
+            if number == _MOST_COMMANDS:
+                yield file, _ANY
+                return
+
+
+def _text_of(file: str) -> str:
+    try:
+        text = tomllib.loads(Path(file).read_text("utf-8-sig")).get("prompt")
+    except (OSError, ValueError, RecursionError):
+        return _ANY
+    return text if isinstance(text, str) else _ANY
+
 
 _PATHS: Final = ("file_path", "dir_path")
 _ANYWHERE: Final = "$ANYWHERE/"
@@ -138,7 +199,9 @@ GEMINI: Final = messages.HookClient(
     ),
     asks=True,
     fails_open=(
-        "shell commands of a slash command (`!{...}`) use no hook, and its text counts as yours",
+        "shell commands of a slash command (`!{...}`) use no hook",
+        "the text of a slash command counts as yours if a server brings it, or its file is gone or has changed since "
+        "the agent read it",
         "a folder's settings can switch hooks off (`hooksConfig`), except those of `--managed`",
         "hooks in an untrusted folder don't run",
         "on Linux, `LD_TRACE_LOADED_OBJECTS` in a trusted folder's `.env` keeps hooks from running",

@@ -460,3 +460,41 @@ def test_a_repository_cannot_name_the_hooks_of_gemini(tmp_path: Path) -> None:
 
     assert not names[0] & names[1]
     assert "proctor" not in names[0] | names[1]
+
+
+TYPED = [
+    ("refund A7", "/pay"),
+    ("refund A7\n\n/pay B8", "/pay B8"),
+    ("check B8 twice: B8", "/team:check B8"),
+    ("check B8 twice: B9", "check B8 twice: B9"),
+    ("the diff:\nrefund A7\nis it good?\n\n/review B8", "/review"),
+    ("sum up\nthis", "/lines"),
+    ("both", ""),
+    ("I want a refund A7", "I want a refund A7"),
+]
+
+
+@pytest.mark.parametrize(("prompt", "typed"), TYPED)
+def test_of_a_slash_command_of_gemini_only_its_name_and_what_is_behind_it_are_the_users_words(
+    prompt: str, typed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its text becomes the prompt, with what it reads or runs; what may be that of several commands is nobody's."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    texts = {
+        "work/.gemini/commands/pay.toml": 'prompt = "refund A7"',
+        "work/.gemini/commands/team/check.toml": 'prompt = "check {{args}} twice: {{args}}"',
+        "work/.gemini/extensions/x/commands/review.toml": 'prompt = "the diff:\\n!{git diff}\\nis it good?"',
+        "home/.gemini/commands/lines.toml": 'prompt = """\nsum up\r\nthis"""',
+        "home/.gemini/commands/one.toml": 'prompt = "both"',
+        "home/.gemini/commands/other.toml": 'prompt = "{{args}}oth"',
+    }
+    for name, text in texts.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text, newline="")
+    message = {"hook_event_name": "BeforeAgent", "session_id": "s", "cwd": str(tmp_path / "work"), "prompt": prompt}
+    found = CLIENTS["gemini"].read(json.dumps(message).encode()).prompt
+    (tmp_path / "work" / ".gemini" / "commands" / "broken.toml").write_text("no TOML")
+    unread = CLIENTS["gemini"].read(json.dumps(message).encode()).prompt
+
+    assert found == typed
+    assert unread in ("", "/broken")
