@@ -42,7 +42,7 @@ class GateKeeper:
     # the run is being cancelled; no two open proposals have the same call id.
     """
 
-    __slots__ = ("_answerable", "_budgets", "_by_key", "_on_timeout", "held_calls", "state")
+    __slots__ = ("_answerable", "_budgets", "_by_key", "_checked", "_on_timeout", "held_calls", "state")
 
     def __init__(
         self,
@@ -60,6 +60,8 @@ class GateKeeper:
         self._on_timeout = approval.on_timeout
         self._by_key: dict[int, Proposal] = {}
         if budgets is not None:
+            # What checks answered of calls that wait for a budget; no snapshot has it, as it may be any object.
+            self._checked: dict[int, Mapping[str, Any]] = {}
             budgets.on_reserved = self._on_reserved
 
     def proposed(self, key: int, call: object) -> None:
@@ -160,16 +162,16 @@ class GateKeeper:
             self._run_checks(proposal, needed)
         elif not self._budgets.wait_for_reservation(proposal.key):
             self._decide(proposal, answers)
-        else:
-            proposal.checked = answers
+        elif answers is not None:
+            self._checked[proposal.key] = answers
 
     def _run_checks(self, proposal: Proposal, checks: tuple[AsyncCheck, ...]) -> None:
         self.state.outbox.at_once(RunChecks(key=proposal.key, call=proposal.call, checks=checks))
 
     def _on_reserved(self, key: int) -> None:
-        proposal = self._by_key.get(key)
+        proposal, answers = self._by_key.get(key), self._checked.pop(key, None)
         if proposal is not None and proposal.answer is None and self.state.cause is None:
-            self._decide(proposal, proposal.checked)
+            self._decide(proposal, answers)
 
     def _decide(self, proposal: Proposal, answers: Mapping[str, Any] | None) -> None:
         decision = self.state.monitor.decide(proposal.call, answers)

@@ -1,6 +1,6 @@
 """The calls that are pending approval: each is requested on record, then answered, expired or withdrawn."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from itertools import chain
 from typing import Any
 
@@ -24,7 +24,7 @@ class Proposal(msgspec.Struct, eq=False):
     """One proposed call; its caller waits under `key`.
 
     `pending` are the violations of a held call: they are recorded when it is decided. `noted` are the rules whose
-    violations are recorded. While it waits for a budget, `checked` is what its asynchronous checks answered.
+    violations are recorded.
     """
 
     key: int
@@ -32,7 +32,6 @@ class Proposal(msgspec.Struct, eq=False):
     answer: GateAnswer | None = None
     noted: set[tuple[str, str]] = set()
     pending: list[Violation] = []
-    checked: Mapping[str, Any] | None = None
 
 
 def is_like(call: ToolCall, entry: dict[str, Any], inputs: Collection[str]) -> bool:
