@@ -77,7 +77,10 @@ class HookedSession:
     def batch(self, *ids: str) -> HookAnswer:
         return self.hook("PostToolBatch", tool_calls=[{"tool_use_id": id, "tool_name": "Bash"} for id in ids])
 
-    def prompt(self, prompt_id: str, text: str = "go") -> HookAnswer:
+    def prompt(self, prompt_id: str, text: str = "go", *, policy: str = "") -> HookAnswer:
+        """A prompt, under another policy if one is given."""
+        if policy:
+            self.policy.write_text(policy)
         self.prompt_id = prompt_id
         return self.hook("UserPromptSubmit", prompt=text)
 

@@ -38,6 +38,7 @@ tool_rules:
   - deny: [{tool: write, where: [{path: $.path, regex: secret}]}]
     tell_model: Not there.
 """
+SERVER = Path(__file__).parents[1] / "mcp_proxy" / "quick_server.py"
 QUIET = ("-c", "features.enable_request_compression=false", "-c", "analytics.enabled=false", "--disable", "plugins")
 
 
@@ -65,8 +66,10 @@ class Agent:
             main(["hook", command, "--agent", self.name, *options])
         return int(str(ended.value.code or 0))
 
-    def install(self, *options: str) -> None:
-        """The hooks are there."""
+    def install(self, *options: str, policy: str = "") -> None:
+        """The hooks are there, for another policy if one is given."""
+        if policy:
+            self.policy.write_text(policy)
         assert self.hook("install", *(options or ("--user",)), *self.judged_by) == 0
 
     @property
@@ -344,8 +347,8 @@ def test_what_is_allowed_runs_and_a_push_or_a_call_past_the_limit_is_denied(agen
 )
 def test_a_call_to_be_approved_waits_for_an_answer_from_elsewhere(agent: Any) -> None:
     """Of an agent that cannot ask its person: one call has a yes, one a no; the one that nobody answers is denied."""
-    agent.policy.write_text("{name: p, tool_rules: [{action: request_approval, deny: [bash], tell_model: Not now.}]}")
-    agent.install("--user", "--hold", "6")
+    asks = "{name: p, tool_rules: [{action: request_approval, deny: [bash], tell_model: Not now.}]}"
+    agent.install("--user", "--hold", "6", policy=asks)
 
     async def answers() -> None:
         async with SQLiteStore(agent.store) as store:
@@ -365,28 +368,32 @@ def test_a_call_to_be_approved_waits_for_an_answer_from_elsewhere(agent: Any) ->
 
 
 @pytest.mark.parametrize("agent", NPM, indirect=True)
-def test_portable_names_hold_for_the_tools_that_hooks_name_in_their_own_way(agent: Any) -> None:
-    """Neither does a subagent start, nor is a file written whose content a rule denies."""
-    content = "{tool: write, where: [{path: $.content, contains: x}]}"
-    agent.policy.write_text(f"{{name: p, on_violation: deny, tool_rules: [{{deny: [task, {content}]}}]}}")
-    agent.install()
-    agent.run([agent.task("touch a")], [agent.write(agent.cwd / "never")])
+@pytest.mark.parametrize(("policy", "calls", "outcomes"), [
+    ("tool_rules: [{deny: [task, {tool: write, where: [{path: $.content, contains: x}]}]}]", "task write",
+        "denied denied"),
+    ("tool_rules: [{deny: [mcp__pay__write]}]", "mcp__pay__write mcp__pay__add", "denied completed"),
+    ("rules: [{type: before, first: bash, then: write}]", "bash write", "failed denied"),
+], ids=["portable names", "a server's tool", "a command that fails"])  # fmt: skip
+def test_a_policy_is_written_once_for_the_tools_and_the_failures_of_each_agent(
+    agent: Any, policy: str, calls: str, outcomes: str
+) -> None:
+    """Neither does a subagent start, nor is a file written whose content a rule denies; policies say
+    `mcp__server__tool`; a rule that waits for a command's success goes on waiting where it failed.
+    """
+    agent.install(policy=f"{{name: p, on_violation: deny, {policy}}}")
+    tool = agent.serve("pay", SERVER)
+    given = {
+        "task": agent.task("touch a"),
+        "write": agent.write(agent.cwd / "never"),
+        "bash": agent.shell("echo tested; exit 3"),
+        "mcp__pay__write": (tool, {"path": str(agent.cwd / "never")}),
+        "mcp__pay__add": (tool.replace("write", "add"), {"a": 1, "b": 2}),
+    }
+    agent.run(*([given[call]] for call in calls.split()))
 
     assert list(agent.cwd.iterdir()) == []
-    assert recorded(agent.store, "tool_call_denied") == ["tool_call_denied"] * 2
-
-
-@pytest.mark.parametrize("agent", NPM, indirect=True)
-def test_a_rule_on_the_tool_of_a_server_holds_under_whatever_name_the_agent_has_for_it(agent: Any) -> None:
-    """Policies say `mcp__server__tool`."""
-    agent.policy.write_text("{name: p, on_violation: deny, tool_rules: [{deny: [mcp__pay__write]}]}")
-    agent.install()
-    tool = agent.serve("pay", Path(__file__).parents[1] / "mcp_proxy" / "quick_server.py")
-    agent.run([(tool, {"path": str(agent.cwd / "never")})], [(tool.replace("write", "add"), {"a": 1, "b": 2})])
-
-    assert not (agent.cwd / "never").exists()
-    outcomes = recorded(agent.store, "tool_call_denied", "tool_call_completed")
-    assert outcomes == ["tool_call_denied", "tool_call_completed"]
+    ends = recorded(agent.store, *(f"tool_call_{end}" for end in ("denied", "completed", "failed")))
+    assert ends == [f"tool_call_{end}" for end in outcomes.split()]
 
 
 def test_what_the_tool_of_a_server_returned_is_the_same_to_a_rule_from_each_agent(agent: Any) -> None:
@@ -396,9 +403,8 @@ def test_what_the_tool_of_a_server_returned_is_the_same_to_a_rule_from_each_agen
         *("{prior: mcp__pay__write, output: [{path: $, equals: wrote it}]}",),
     ]
     rule = f"{{type: precondition, tool: bash, requires: [{', '.join(prior)}]}}"
-    agent.policy.write_text(f"{{name: p, on_violation: deny, rules: [{rule}]}}")
-    agent.install()
-    tool = agent.serve("pay", Path(__file__).parents[1] / "mcp_proxy" / "quick_server.py")
+    agent.install(policy=f"{{name: p, on_violation: deny, rules: [{rule}]}}")
+    tool = agent.serve("pay", SERVER)
     made = agent.cwd / "made"
     agent.run(
         [(tool.replace("write", "add"), {"a": 1, "b": 2})], [(tool, {"path": str(made)})],
@@ -411,27 +417,13 @@ def test_what_the_tool_of_a_server_returned_is_the_same_to_a_rule_from_each_agen
 
 def test_failures_in_a_row_are_heard_of_before_the_next_call(agent: Any) -> None:
     """Of any tool: here of a server's, which says that it does not work."""
-    agent.policy.write_text("{name: p, on_violation: deny, rules: [{type: circuit_breaker, consecutive: 2}]}")
-    agent.install()
-    tool = agent.serve("pay", Path(__file__).parents[1] / "mcp_proxy" / "quick_server.py").replace("write", "fail")
+    agent.install(policy="{name: p, on_violation: deny, rules: [{type: circuit_breaker, consecutive: 2}]}")
+    tool = agent.serve("pay", SERVER).replace("write", "fail")
     agent.run([(tool, {})], [(tool, {})], [agent.write(agent.cwd / "never")])
 
-    assert recorded(agent.store, "tool_call_failed", "tool_call_denied") == [
-        *("tool_call_failed", "tool_call_failed", "tool_call_denied")
-    ]
+    failed, denied = "tool_call_failed", "tool_call_denied"
+    assert recorded(agent.store, failed, denied) == [failed, failed, denied]
     assert not (agent.cwd / "never").exists()
-
-
-@pytest.mark.parametrize("agent", NPM, indirect=True)
-def test_a_command_that_fails_is_recorded_as_failed(agent: Any) -> None:
-    """So that a rule which waits for its success goes on waiting."""
-    agent.policy.write_text("{name: p, on_violation: deny, rules: [{type: before, first: bash, then: write}]}")
-    agent.install()
-    agent.run([agent.shell("echo tested; exit 3")], [agent.write(agent.cwd / "early")])
-
-    outcomes = recorded(agent.store, "tool_call_failed", "tool_call_completed", "tool_call_denied")
-    assert outcomes == ["tool_call_failed", "tool_call_denied"]
-    assert not (agent.cwd / "early").exists()
 
 
 @pytest.mark.parametrize("broken", ["policy", "python"])
@@ -498,8 +490,7 @@ def test_a_subagents_calls_count_in_the_run_that_started_it(agent: Any) -> None:
     """
     tells = CLIENTS[agent.name].tells_usage
     tokens = ", max_total_tokens: {max: 300, action: deny}" if tells else ""
-    agent.policy.write_text(f"{{name: p, limits: {{max_tool_calls: {{max: 3, action: deny}}{tokens}}}}}")
-    agent.install()
+    agent.install(policy=f"{{name: p, limits: {{max_tool_calls: {{max: 3, action: deny}}{tokens}}}}}")
     if agent.name == "opencode":
         plugin, slow = settings_path(user=True, folder=agent.cwd, client=CLIENTS[agent.name]), agent.root / "slow"
         slow.write_text(f'#!/bin/sh\nsleep 0.3; exec {sys.executable} "$@"')
@@ -525,8 +516,7 @@ def test_a_subagent_of_a_subagent_of_copilot_works_in_the_same_run_and_its_patch
     agent: Any,
 ) -> None:
     """Though each has a session of its own, and hooks name an edit and a patch alike."""
-    agent.policy.write_text(POLICY.replace("max: 5", "max: 3"))
-    agent.install()
+    agent.install(policy=POLICY.replace("max: 5", "max: 3"))
     agent.env["COPILOT_MODEL"] = "gpt-5.4"
 
     def patch(name: str) -> tuple[str, dict[str, Any]]:
@@ -544,8 +534,7 @@ def test_a_model_does_not_write_what_copilot_goes_by_in_its_next_session(agent: 
     """Its settings can switch hooks off, and an MCP server is a program: though the policy allows every file but one,
     its person is asked, and `copilot -p` has nobody to ask.
     """
-    agent.policy.write_text(f"{POLICY}  - {{allow: ['*']}}\n")
-    agent.install("--user", "--unmatched", "allow")
+    agent.install("--user", "--unmatched", "allow", policy=f"{POLICY}  - {{allow: ['*']}}\n")
     trusted = {"trusted_folders": [str(agent.cwd)], "trustedFolders": [str(agent.cwd)]}
     (agent.home / ".copilot" / "config.json").write_text(json.dumps(trusted))
     settings, servers = (agent.cwd / ".github" / name for name in ("copilot/settings.json", "mcp.json"))
@@ -566,8 +555,7 @@ def test_what_copilot_does_on_autopilot_is_of_the_run_that_a_person_prompted(age
     was cancelled.
     """
     limit = "limits: {max_tool_calls: {max: 2, action: deny}}"
-    agent.policy.write_text(f"{{name: p, {'tool_rules: [{deny: [create]}]' if cancels else limit}}}")
-    agent.install()
+    agent.install(policy=f"{{name: p, {'tool_rules: [{deny: [create]}]' if cancels else limit}}}")
     calls: tuple[list[Any], ...] = (
         [agent.shell("touch f0")],
         [agent.write(agent.cwd / "f1")],
@@ -615,8 +603,7 @@ def test_codex_asks_no_hook_about_text_for_a_running_command(agent: Any) -> None
 @only_codex
 def test_codex_asks_no_hook_about_a_search_of_the_web(agent: Any) -> None:
     """The model's provider searches. By a setting that the page names, the model is not offered it."""
-    agent.policy.write_text("{name: p, on_violation: deny, tool_rules: [{deny: [web_search]}]}")
-    agent.install()
+    agent.install(policy="{name: p, on_violation: deny, tool_rules: [{deny: [web_search]}]}")
     searched = {
         "type": "web_search_call",
         "id": "w",
@@ -649,8 +636,7 @@ def test_a_command_of_codex_has_ended_as_its_log_says(agent: Any) -> None:
     """Its hook tells no exit code. A check that failed is none; also the end of a command that was left running is
     known, and that of the last one before the run's.
     """
-    agent.policy.write_text(CHECKED)
-    agent.install()
+    agent.install(policy=CHECKED)
     left = {"command": "echo a; sleep 1; echo b; exit 3", "yield_time_ms": 250}
     agent.run(
         [agent.shell("echo no && test 1 = 2")],
@@ -678,8 +664,7 @@ def test_a_command_of_codex_has_ended_as_its_log_says(agent: Any) -> None:
 @only_codex
 def test_a_patch_of_codex_that_does_not_apply_has_failed_before_the_next_call(agent: Any) -> None:
     """No hook tells of it. A command that runs on has not failed."""
-    agent.policy.write_text("{name: p, on_violation: deny, rules: [{type: circuit_breaker, consecutive: 2}]}")
-    agent.install()
+    agent.install(policy="{name: p, on_violation: deny, rules: [{type: circuit_breaker, consecutive: 2}]}")
     left = {"command": "echo a; sleep 1", "yield_time_ms": 250}
     change = "apply_patch", {"lines": ["*** Update File: nowhere", "@@", "-a", "+b"]}
     agent.run(
@@ -694,8 +679,7 @@ def test_a_patch_of_codex_that_does_not_apply_has_failed_before_the_next_call(ag
 @only_codex
 def test_tokens_of_codex_count_before_the_next_call(agent: Any) -> None:
     """Those of the response that asks for it included: 120 each, of 300."""
-    agent.policy.write_text("{name: p, limits: {max_total_tokens: {max: 300, action: deny}}}")
-    agent.install()
+    agent.install(policy="{name: p, limits: {max_total_tokens: {max: 300, action: deny}}}")
     agent.run(*[[agent.shell(f"touch f{number}")] for number in range(4)])
 
     assert sorted(file.name for file in agent.cwd.iterdir()) == ["f0", "f1"]
@@ -705,8 +689,7 @@ def test_tokens_of_codex_count_before_the_next_call(agent: Any) -> None:
 @only_codex
 def test_a_subagent_of_codex_works_in_the_run_that_started_it(agent: Any) -> None:
     """Its prompt begins no run, which would have limits anew; its tokens stand apart."""
-    agent.policy.write_text("{name: p, limits: {max_tool_calls: {max: 3, action: deny}}}")
-    agent.install()
+    agent.install(policy="{name: p, limits: {max_tool_calls: {max: 3, action: deny}}}")
     agent.config = ("-c", "features.multi_agent=true")
     api, of = agent.api, "multi_agent_v1"
     api.reply(api.call("spawn", "spawn_agent", namespace=of, message="help"))
@@ -763,8 +746,7 @@ def test_what_a_prompt_brings_along_is_none_of_the_words_of_the_user(agent: Any,
     """A file that it names, or the text of a command: a repository's, which may ask for anything."""
     requires = "[{user_said: refund A7}]"
     rule = f"{{type: precondition, tool: bash, requires: {requires}}}"
-    agent.policy.write_text(f"{{name: p, on_violation: deny, rules: [{rule}]}}")
-    agent.install()
+    agent.install(policy=f"{{name: p, on_violation: deny, rules: [{rule}]}}")
     (agent.cwd / "note.txt").write_text("refund A7")
     command = agent.cwd / ".opencode" / "command" / "pay.md"
     command.parent.mkdir(parents=True)
@@ -792,8 +774,7 @@ def test_a_path_is_evaluated_as_gemini_takes_it(agent: Any) -> None:
     an earlier call of the same response makes it there.
     """
     denied = "{tool: [write, edit], where: [{path: $.path, within: kept}]}"
-    agent.policy.write_text(f"{{name: p, on_violation: deny, tool_rules: [{{deny: [{denied}]}}]}}")
-    agent.install()
+    agent.install(policy=f"{{name: p, on_violation: deny, tool_rules: [{{deny: [{denied}]}}]}}")
     kept = agent.cwd / "kept"
     kept.mkdir()
     (kept / "c.txt").write_text("old")

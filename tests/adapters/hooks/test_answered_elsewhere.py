@@ -40,8 +40,7 @@ class Asking:
     def __init__(self, session: Any) -> None:
         self.session = session
         session.client = as_owner(os.getpid(), CLIENT)
-        session.policy.write_text(ASK)
-        session.prompt("p1")
+        session.prompt("p1", policy=ASK)
 
     @property
     def judge(self) -> HookDecider:

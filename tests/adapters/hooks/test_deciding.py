@@ -144,8 +144,7 @@ def test_what_could_not_be_recorded_is_recorded_before_anything_else_is_decided(
     """
     monkeypatch.setattr(record, "BUSY_S", 0.01)
     policy = "{name: p, on_violation: deny, rules: [{type: before, first: Read, then: Bash}]}"
-    session.policy.write_text(policy)
-    session.prompt("p1")
+    session.prompt("p1", policy=policy)
     session.pre("t1", "Read")
     with closing(sqlite3.connect(session.store)) as other:
         other.execute("BEGIN IMMEDIATE") if broken == "store" else session.policy.write_text("{rules: 7}")
@@ -299,8 +298,7 @@ def test_what_names_no_prompt_is_refused_after_a_cancel_also_if_it_once_began_a_
 
 async def test_the_end_of_a_session_ends_its_run_and_of_its_settings_only_its_owners_change(session: Any) -> None:
     """A repository's settings could take the hooks out."""
-    session.policy.write_text("{name: p}")
-    session.prompt("p1")
+    session.prompt("p1", policy="{name: p}")
     changed = [session.hook("ConfigChange", source=source) for source in ("policy_settings", "project_settings")]
     session.hook("SessionEnd", reason="clear")
     [end] = await session.events("run_cancelled", "run_completed")
@@ -311,8 +309,7 @@ async def test_the_end_of_a_session_ends_its_run_and_of_its_settings_only_its_ow
 
 def test_what_a_prompt_still_owes_is_reported_to_the_person(session: Any) -> None:
     """A required call that was not made is noted when the response ends."""
-    session.policy.write_text("{name: p, on_violation: warn, rules: [{type: require, tool: Test}]}")
-    session.prompt("p1")
+    session.prompt("p1", policy="{name: p, on_violation: warn, rules: [{type: require, tool: Test}]}")
     ended = session.hook("Stop", last_assistant_message="done")
 
     assert len(ended.notes) == 1
@@ -440,8 +437,7 @@ async def test_a_call_that_a_yes_covers_says_whose_it_was_while_the_policy_lets_
 @pytest.mark.parametrize("rule", ["approvers: [ana]", "approvers: ['@sre']", "four_eyes: true"])
 async def test_a_policy_that_names_who_may_answer_does_not_ask_whoever_sits_there(session: Any, rule: str) -> None:
     """The client does not say who answers it; the call is refused, and the record says that nobody could be asked."""
-    session.policy.write_text(ASKS % rule)
-    session.prompt("p1")
+    session.prompt("p1", policy=ASKS % rule)
     refused = session.pre("c1", command="x")
     session.post("c1", command="x")
 
@@ -497,8 +493,7 @@ def test_each_prompt_is_a_run_whose_decisions_are_explained(session: Any, capsys
 
 def test_a_clock_that_jumps_gives_no_call_back(session: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Days back, days on: what a session has used stays used, and each hook is answered."""
-    session.policy.write_text("{name: p, limits: {max_tool_calls: {max: 4, scope: session, action: deny}}}")
-    session.prompt("p1")
+    session.prompt("p1", policy="{name: p, limits: {max_tool_calls: {max: 4, scope: session, action: deny}}}")
     answers = []
     for number, days in enumerate((0, -10, 10, -3000, 30, 0)):
 

@@ -25,8 +25,7 @@ async def test_a_response_counts_once_and_by_the_most_its_lines_say(session: Any
     """The client writes a line for each part of a response, each with the usage so far; a text may be cut within a
     character.
     """
-    session.policy.write_text(DENY_PAST_1000)
-    session.prompt("p1")
+    session.prompt("p1", policy=DENY_PAST_1000)
     session.used("m1", text="cut \ud83d", input_tokens=400, output_tokens=1, cache_read_input_tokens=50)
     session.used("m1", input_tokens=400, output_tokens=1, cache_read_input_tokens=50)
     first = session.pre("t1").verdict
@@ -42,8 +41,7 @@ async def test_a_response_counts_once_and_by_the_most_its_lines_say(session: Any
 
 async def test_a_sub_agents_log_counts_too(session: Any) -> None:
     """It stands in a folder beside the session's."""
-    session.policy.write_text(DENY_PAST_1000)
-    session.prompt("p1")
+    session.prompt("p1", policy=DENY_PAST_1000)
     session.used("m1", input_tokens=100)
     first = session.pre("t1", "Agent").verdict
     session.used("m2", log="agent-1", input_tokens=700)
@@ -59,8 +57,7 @@ def test_sessions_share_a_window_and_the_status_line_says_how_much_is_used(
 ) -> None:
     """What one session of the person used counts in the next; what subagents used stands apart."""
     budget = "{name: five-hours, max_total_tokens: 80%, allowance: 1250, window: 5h, action: deny}"
-    session.policy.write_text(f"{{name: p, limits: {{max_tool_calls: 9}}, budgets: [{budget}]}}")
-    session.prompt("p1")
+    session.prompt("p1", policy=f"{{name: p, limits: {{max_tool_calls: 9}}, budgets: [{budget}]}}")
     session.used("m1", input_tokens=100)
     session.used("m2", log="agent-1", input_tokens=400)
     first = session.pre("t1").verdict
@@ -84,8 +81,7 @@ def test_sessions_share_a_window_and_the_status_line_says_how_much_is_used(
 
 async def test_a_limit_that_cancels_ends_the_response_at_the_next_hook(session: Any) -> None:
     """It need not be a call: what has run brings the news as well."""
-    session.policy.write_text("{name: p, limits: {max_total_tokens: 1000}}")
-    session.prompt("p1")
+    session.prompt("p1", policy="{name: p, limits: {max_total_tokens: 1000}}")
     session.used("m1", input_tokens=10)
     session.pre("t1")
     session.used("m2", log="agent-1", input_tokens=5000)
@@ -171,8 +167,7 @@ async def test_a_log_that_cannot_be_read_refuses_where_a_limit_needs_it(
     """
     monkeypatch.setattr(usage, "WAIT_S", 0.001)
     budget = "{name: p, budgets: [{name: b, max_total_tokens: 1000, window: day, action: deny}]}"
-    session.policy.write_text(budget if "budget" in how else DENY_PAST_1000)
-    session.prompt("p1")
+    session.prompt("p1", policy=budget if "budget" in how else DENY_PAST_1000)
     first = session.pre("t1").verdict
     session.used("m1", input_tokens=1)
     line = session.log.read_text()
@@ -199,8 +194,7 @@ async def test_a_log_that_cannot_be_read_refuses_where_a_limit_needs_it(
 
 async def test_a_limit_that_only_warns_is_reported_to_the_person_once(session: Any) -> None:
     """The calls go on."""
-    session.policy.write_text("{name: p, limits: {max_total_tokens: {max: 1000, action: warn}}}")
-    session.prompt("p1")
+    session.prompt("p1", policy="{name: p, limits: {max_total_tokens: {max: 1000, action: warn}}}")
     session.used("m1", input_tokens=5000)
     first, second = session.pre("t1"), session.pre("t2")
 
@@ -212,8 +206,7 @@ async def test_a_call_waits_for_what_its_own_response_used(session: Any, monkeyp
     """The client starts the hook while it writes the response into its log: the limit sees that response. So does the
     end, which waits for the last message.
     """
-    session.policy.write_text("{name: p, limits: {max_total_tokens: {max: 100, action: deny}}}")
-    session.prompt("p1")
+    session.prompt("p1", policy="{name: p, limits: {max_total_tokens: {max: 100, action: deny}}}")
     session.used("m1", call="t1", input_tokens=60)
     first = session.pre("t1")
     monkeypatch.setattr(usage, "WAIT_S", 60.0)
