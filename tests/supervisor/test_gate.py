@@ -24,6 +24,11 @@ from proctor.supervisor.run.actor import GateWaiters
 from proctor.supervisor.testing.fakes import PATIENCE_S, Ask, FakeAdapter, Pause
 
 CALL = ToolCall(id="c", name="read")
+REPORTS: dict[str, ev.Event] = {
+    "says": ev.MessageReceived(content="x"),
+    "begins": ev.ToolCallStarted(tool_call_id="c", tool_name="other"),
+    "ends": ev.ToolCallCompleted(tool_call_id="c"),
+}
 
 
 async def never_called(call: ToolCall) -> Any:
@@ -41,6 +46,7 @@ class Run:
         self.machine = RunMachine(RunIdentity(run_id="r", session_id="s", provider="x", gates_all=True), judge)
         self.recorded: list[ev.Event] = []
         self.commands: list[Effect] = []
+        self.latest_key = 0
         self.tell(interface.Begin(now_ms=1, prompt="go"))
         self.store()
 
@@ -54,8 +60,19 @@ class Run:
     def propose(self, key: int, call: ToolCall = CALL) -> None:
         self.tell(interface.Proposed(now_ms=1, key=key, call=call))
 
-    def withdraw(self, key: int) -> None:
-        self.tell(interface.Withdrawn(now_ms=1, key=key, call_id=CALL.id))
+    def does(self, step: str) -> None:
+        """One step in a word; the first to ask has key 1, the second 2."""
+        if step == "ask":
+            self.latest_key += 1
+            self.propose(self.latest_key)
+        elif step == "store":
+            self.store()
+        elif step == "cancel":
+            self.tell(interface.CancelAsked(now_ms=1, reason="enough"))
+        elif step.startswith("gone-"):
+            self.tell(interface.Withdrawn(now_ms=1, key=int(step[-1]), call_id=CALL.id))
+        else:
+            self.tell(interface.Reported(now_ms=1, event=REPORTS[step]))
 
     def answers(self) -> list[tuple[int, bool]]:
         return [(command.key, command.answer.allowed) for command in self.commands if isinstance(command, AnswerGate)]
@@ -64,43 +81,33 @@ class Run:
         return [event.tool_call_id for event in self.recorded if isinstance(event, ev.ToolCallFailed)]
 
 
-@pytest.mark.parametrize("rules", [[Check(check=never_called, tool="*", id="asked")], []], ids=["checked", "held"])
-def test_an_id_whose_call_waits_is_refused(rules: list[Any]) -> None:
-    """Whatever it waits for, a check or a person, the second answer never allows."""
-    run = Run(*rules, asks=not rules)
-    run.propose(1)
-    run.store()
-    run.propose(2)
-    run.store()
+@pytest.mark.parametrize(("kind", "steps", "answers", "failed"), [
+    # whatever it waits for, a check or a person, the second answer never allows
+    ("checked", "ask store ask store", [(2, False)], []),
+    ("held", "ask store ask store", [(2, False)], []),
+    # what was held has not run: the outcome that a provider makes up frees no id
+    ("held", "ask ends ask store", [(2, False)], []),
+    # though its record is not durable yet; who asks again and goes away fails no call, its own asker does
+    ("open", "ask ask store gone-2", [(1, True), (2, False)], []),
+    ("open", "ask ask store gone-1", [(1, True), (2, False)], ["c"]),
+    # how the call that runs ends, its client will say
+    ("open", "ask store says ask cancel store", [(1, True), (2, False)], []),
+    # the first was over when the provider began another under its id by itself
+    ("open", "ask store ends begins gone-1", [(1, True)], []),
+])  # fmt: skip
+def test_an_id_whose_call_waits_or_runs_is_refused_and_its_call_goes_on(
+    kind: str, steps: str, answers: list[tuple[int, bool]], failed: list[str]
+) -> None:
+    """Until whoever asked for it is gone."""
+    checks = [Check(check=never_called, tool="*", id="asked")] if kind == "checked" else []
+    run = Run(*checks, asks=kind == "held")
+    for step in steps.split():
+        run.does(step)
 
-    assert run.answers() == [(2, False)]
-    assert CALL.id in run.machine.calls
-    (error,) = [event for event in run.recorded if isinstance(event, ev.ErrorOccurred)]
-    assert error.message == "call `c` was requested again while it waits"
-
-
-@pytest.mark.parametrize("key", [2, 1])
-def test_an_id_whose_call_was_permitted_is_refused(key: int) -> None:
-    """Though its record is not durable yet. Who asks again and goes away fails no call; its own asker does."""
-    run = Run()
-    run.propose(1)
-    run.propose(2)
-    run.store()
-    run.withdraw(key)
-
-    assert run.answers() == [(1, True), (2, False)]
-    assert run.failed() == ([CALL.id] if key == 1 else [])
-
-
-def test_an_outcome_that_a_provider_makes_up_frees_no_id_that_waits() -> None:
-    """What was held has not run, so it has no outcome."""
-    run = Run(asks=True)
-    run.propose(1)
-    run.tell(interface.Reported(now_ms=1, event=ev.ToolCallCompleted(tool_call_id=CALL.id)))
-    run.propose(2)
-    run.store()
-
-    assert run.answers() == [(2, False)]
+    assert (run.answers(), run.failed()) == (answers, failed)
+    assert (CALL.id in run.machine.calls) == (not failed)
+    errors = [event.message for event in run.recorded if isinstance(event, ev.ErrorOccurred)]
+    assert (errors == ["call `c` was requested again while it waits"]) == (answers == [(2, False)]), errors
 
 
 @pytest.mark.parametrize(
@@ -122,33 +129,6 @@ def test_an_id_whose_call_is_over_names_a_new_call(outcome: ev.Event | None) -> 
     assert [key for key, _ in run.answers()] == [1, 2]
     assert [event.tool_name for event in run.recorded if isinstance(event, ev.ToolCallRequested)] == ["read", "write"]
     assert not any(isinstance(event, ev.ErrorOccurred) for event in run.recorded)
-
-
-def test_a_cancel_refuses_who_asks_again_and_does_not_fail_the_call_that_runs() -> None:
-    """How it ends, its client will say."""
-    run = Run()
-    run.propose(1)
-    run.store()
-    run.tell(interface.Reported(now_ms=1, event=ev.MessageReceived(content="x")))
-    run.propose(2)
-    run.tell(interface.CancelAsked(now_ms=1, reason="enough"))
-    run.store()
-
-    assert run.answers() == [(1, True), (2, False)]
-    assert run.failed() == []
-
-
-def test_whoever_is_gone_ends_no_call_that_runs_without_having_been_asked_for() -> None:
-    """The first was over when the provider began another under its id by itself."""
-    run = Run()
-    run.propose(1)
-    run.store()
-    run.tell(interface.Reported(now_ms=1, event=ev.ToolCallCompleted(tool_call_id="c")))
-    run.tell(interface.Reported(now_ms=1, event=ev.ToolCallStarted(tool_call_id="c", tool_name="other")))
-    run.withdraw(1)
-
-    assert run.failed() == []
-    assert CALL.id in run.machine.calls
 
 
 def called(run: Run, tool: str) -> None:
