@@ -62,7 +62,7 @@ def not_awaited(request: ApprovalRequest) -> ApprovalAnswer:
     (ApprovalAnswer(granted=True, by="ana", reason=5), "got a whole number at `$.reason`"),  # type: ignore[arg-type]
     (ApprovalAnswer(granted=True, by="ana", like={"a": {1j}}), "encoding objects of type complex is unsupported"),
     (ApprovalAnswer(granted=True, by="ana", reason="\udcff"), "surrogates not allowed"),
-], ids=str)  # fmt: skip
+], ids=lambda each: getattr(each, "__name__", str(each)))  # fmt: skip
 async def test_what_is_no_answer_is_not_yes(answer: Any, why: str) -> None:
     """An approver that raises, answers with something else, or is a plain function, has failed: the call is refused,
     the run goes on, and its record says why.
