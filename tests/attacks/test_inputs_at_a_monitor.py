@@ -106,14 +106,3 @@ def test_what_json_does_not_have_is_not_an_input(input: Any) -> None:
     assert input not in NO_KEYS or "every key is a text" in decision.violations[0].message
     assert [(violation.kind, violation.enforcement) for violation in found] == [("input", "interrupted")]
     policy.restore(monitor.snapshot())
-
-
-def test_the_model_is_told_that_an_id_is_in_use() -> None:
-    """And not that the tool is missing: another id is what helps."""
-    monitor = compiled().monitor()
-    monitor.propose(ToolCall(id="k", name="x", input={"n": 1}))
-    decision = monitor.propose(ToolCall(id="k", name="x", input={"n": 2}))
-
-    text = "This call of tool 'x' has the id of a call that has not ended. Use another id."
-    assert (decision.action, decision.tell_model) == ("deny", text)
-    assert [(found.kind, found.details["tell_model"]) for found in decision.violations] == [("tool_call_id", text)]
