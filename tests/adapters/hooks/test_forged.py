@@ -39,8 +39,8 @@ for line in open(sys.argv[1]).read().splitlines() or ['']:
 KILLER = """
 import sys
 from pathlib import Path
-sys.path.insert(0, {tests!r})
-from hook_processes import end_daemons
+sys.path.insert(0, {root!r})
+from tests.hook_processes import end_daemons
 end_daemons(Path({store!r}))
 """
 RUNNER = """
@@ -70,7 +70,7 @@ def test_what_the_agent_reports_is_not_recorded(
     [hook] = settings["hooks"]["PostToolUse"][0]["hooks"]
     line = shlex.join([hook["command"], *hook["args"]])
     sources = {"client": CLIENT, "listener": LISTENER, "runner": RUNNER.replace("LINE", repr(line))}
-    sources["killer"] = KILLER.format(tests=str(Path(hook_processes.__file__).parent), store=str(governed.store))
+    sources["killer"] = KILLER.format(root=str(Path(hook_processes.__file__).parents[1]), store=str(governed.store))
     programs = {name: tmp_path / f"{name}.py" for name in sources}
     for name, source in sources.items():
         programs[name].write_text(source)

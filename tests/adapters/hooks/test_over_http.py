@@ -56,7 +56,7 @@ class Sending:
 
     def script(self, name: str, text: str) -> None:
         """A program of Python in the folder, which finds what tests share."""
-        path = f"import sys; sys.path.insert(0, {str(Path(hook_processes.__file__).parent)!r})"
+        path = f"import sys; sys.path.insert(0, {str(Path(hook_processes.__file__).parents[1])!r})"
         (self.client.cwd / name).write_text(f"{path}\n{text}")
 
     def tries(self, *commands: str) -> dict[str, str]:
@@ -114,7 +114,7 @@ open("answer", "wb").write(to.open(requests).read())
 def test_a_call_is_blocked_while_nobody_judges(sending: Sending) -> None:
     """The first call kills the process that judges, and the second does not run. The next prompt starts another."""
     sending.policy.write_text("{name: p}")
-    sending.script("kill.py", f"from hook_processes import end_daemons; end_daemons({str(sending.store)!r})")
+    sending.script("kill.py", f"from tests.hook_processes import end_daemons; end_daemons({str(sending.store)!r})")
     sending.tries(f"{sys.executable} kill.py", "touch unjudged")
     blocked = not (sending.client.cwd / "unjudged").exists()
     sending.tries("touch judged")
