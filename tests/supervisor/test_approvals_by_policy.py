@@ -24,28 +24,40 @@ def asking(**approval: Any) -> list[Policy]:
     return parse_policies({"name": "p", "on_violation": "request_approval", "approval": approval, "rules": rules})
 
 
-async def test_only_the_approvers_of_the_policy_may_answer() -> None:
-    """By name, or by a group that the surface says they are of; a yes and a no alike."""
-    store = MemoryStore()
-    adapter = FakeAdapter([Ask(id="c1", name="bash"), Ask(id="c2", name="bash")])
-    async with Supervisor(store) as supervisor:
-        handle = await supervisor.start(adapter, "go", policies=asking(approvers=["ana", "@sre"]))
-        request = await until_held(supervisor)
-        refused = [
-            await kind(store, request.approval_id, by="eve"),
-            await kind(store, request.approval_id, by="eve", granted=False),
-            await kind(store, request.approval_id, by="sre"),
-            await kind(store, request.approval_id, by="eve", groups=("dev",)),
-        ]
-        untouched = list(adapter.ran)
-        counts = [await kind(store, request.approval_id, by="bob", groups=("dev", "sre"))]
-        counts.append(await kind(store, (await until_held(supervisor)).approval_id, by="ana"))
-        await handle.wait()
+ANYONE_OF = {"approvers": ["ana", "@sre"]}
 
-    assert request.approvers == ("ana", "@sre")
-    assert (refused, untouched) == (["not_allowed"] * 4, [])
-    assert counts == ["counts", "counts"]
-    assert [call.id for call in adapter.ran] == ["c1", "c2"]
+
+@pytest.mark.parametrize(("approval", "user", "refused", "counts"), [
+    (ANYONE_OF, None,
+        [{"by": "eve"}, {"by": "eve", "granted": False}, {"by": "sre"}, {"by": "eve", "groups": ("dev",)}],
+        {"by": "bob", "groups": ("dev", "sre")}),
+    (ANYONE_OF, None, [], {"by": "ana"}),
+    ({"four_eyes": True}, "ana", [{"by": "ana"}], {"by": "bob"}),
+    ({"four_eyes": True}, None, [{"by": "ana"}, {"by": "bob"}], None),
+    ({}, None, [{"scope": "session"}, {"scope": "run"}], {"scope": "once"}),
+], ids=["a group", "a name", "who started it", "nobody knows who started it", "more than is allowed"])  # fmt: skip
+async def test_an_answer_counts_if_the_policy_lets_its_giver_give_it(
+    approval: dict[str, Any], user: str | None, refused: list[dict[str, Any]], counts: dict[str, Any] | None
+) -> None:
+    """By name, or by a group that the surface says they are of, a yes and a no alike; under four eyes not by who
+    started the run, and by nobody where that is not known. A yes that would cover more than the policy allows does
+    not count: the default is the one call.
+    """
+    store, adapter = MemoryStore(), FakeAdapter([Ask(id="c1", name="bash")])
+    async with Supervisor(store) as supervisor:
+        handle = await supervisor.start(adapter, "go", policies=asking(**approval), context=RunContext(user=user))
+        request = await until_held(supervisor)
+        kinds = [await kind(store, request.approval_id, **answer) for answer in refused]
+        untouched = list(adapter.ran)
+        if counts:
+            kinds.append(await kind(store, request.approval_id, **counts))
+            await handle.wait()
+        await handle.cancel()
+
+    assert request.approvers == (("ana", "@sre") if approval == ANYONE_OF else None)
+    assert (kinds, untouched) == (["not_allowed"] * len(refused) + ["counts"] * bool(counts), [])
+    assert [call.id for call in adapter.ran] == (["c1"] if counts else [])
+    assert await pending(store) == []
 
 
 async def test_an_approver_in_the_process_is_held_to_it_too() -> None:
@@ -62,22 +74,6 @@ async def test_an_approver_in_the_process_is_held_to_it_too() -> None:
         await handle.wait()
 
     assert (before, [call.id for call in adapter.ran]) == ([], ["c1"])
-
-
-@pytest.mark.parametrize("user", ["ana", None])
-async def test_nobody_approves_what_they_started(user: str | None) -> None:
-    """Four eyes: who started it may not answer, and nobody may where that is not known."""
-    store = MemoryStore()
-    context = RunContext(user=user)
-    async with Supervisor(store) as supervisor:
-        handle = await supervisor.start(
-            FakeAdapter([Ask(id="c1", name="bash")]), "go", policies=asking(four_eyes=True), context=context
-        )
-        (request,) = [await until_held(supervisor)]
-        kinds = [await kind(store, request.approval_id, by=by) for by in ("ana", "bob")]
-        await handle.cancel()
-
-    assert kinds == (["not_allowed", "counts"] if user else ["not_allowed", "not_allowed"])
 
 
 async def test_one_yes_covers_the_run_where_the_policy_allows_it() -> None:
@@ -132,61 +128,40 @@ async def test_a_covered_call_asks_nobody_and_nothing_says_it_did(written: dict[
     assert again == []
 
 
-@pytest.mark.parametrize(("scope", "asks_again"), [("run", True), ("session", False)])
-async def test_a_yes_for_the_session_holds_in_its_next_run(scope: str, asks_again: bool) -> None:
-    """One for the run does not; and a policy that allows less by then lets neither hold."""
-    store = MemoryStore()
-    steps = [Ask(id="c1", name="bash", input={"n": 1})]
-    silent = FakeApprover(None)
-
-    async def granting(request: ApprovalRequest) -> ApprovalAnswer:
-        return ApprovalAnswer(granted=True, by="ana", scope=scope)  # type: ignore[arg-type]
-
-    common: dict[str, Any] = {"store": store, "session_id": "s"}
-    await run_once(FakeAdapter(steps), "go", policies=asking(scope="session"), approver=granting, **common)
-    async with Supervisor(store, approver=silent) as supervisor:
-        for allowed, waits in (("session", asks_again), ("once", True)):
-            adapter = FakeAdapter([Ask(id="c2", name="bash", input={"n": 2})])
-            handle = await supervisor.start(
-                adapter, "go", policies=asking(scope=allowed), session_id="s", continuation="none"
-            )
-            if waits:
-                await until_held(supervisor)
-                await handle.cancel()
-            await handle.wait()
-            assert [call.id for call in adapter.ran] == ([] if waits else ["c2"])
-
-
-@pytest.mark.parametrize(("approval", "user", "asks_again"), [
-    ({"approvers": ["ana"]}, None, False),
-    ({"approvers": ["bob"]}, None, True),
-    ({"approvers": ["@sre"]}, None, False),
-    ({"approvers": ["@dev"]}, None, True),
-    ({"four_eyes": True}, "bob", False),
-    ({"four_eyes": True}, "ana", True),
-    ({"four_eyes": True}, None, True),
+@pytest.mark.parametrize(("scope", "approval", "user", "asks_again"), [
+    ("session", {}, None, False),
+    ("run", {}, None, True),
+    ("session", {"scope": "once"}, None, True),
+    ("run", {"scope": "once"}, None, True),
+    ("session", {"approvers": ["ana"]}, None, False),
+    ("session", {"approvers": ["bob"]}, None, True),
+    ("session", {"approvers": ["@sre"]}, None, False),
+    ("session", {"approvers": ["@dev"]}, None, True),
+    ("session", {"four_eyes": True}, "bob", False),
+    ("session", {"four_eyes": True}, "ana", True),
+    ("session", {"four_eyes": True}, None, True),
 ], ids=str)  # fmt: skip
-async def test_a_yes_holds_in_the_next_run_if_it_would_count_there(
-    approval: dict[str, Any], user: str | None, asks_again: bool
+async def test_a_yes_for_the_session_holds_in_its_next_run_if_it_would_count_there(
+    scope: Any, approval: dict[str, Any], user: str | None, asks_again: bool
 ) -> None:
-    """Its policy may want others to answer, and it may be started by whoever gave it."""
-    store = MemoryStore()
+    """One for the run does not. The next run's policy may allow less, or want others to answer, and it may be started
+    by whoever gave it.
+    """
 
     async def granting(request: ApprovalRequest) -> ApprovalAnswer:
-        return ApprovalAnswer(granted=True, by="ana", groups=("sre",), scope="session")
+        return ApprovalAnswer(granted=True, by="ana", groups=("sre",), scope=scope)
 
-    common: dict[str, Any] = {"store": store, "session_id": "s"}
+    common: dict[str, Any] = {"store": (store := MemoryStore()), "session_id": "s"}
     first = FakeAdapter([Ask(id="c1", name="bash", input={"n": 1})])
     await run_once(first, "go", policies=asking(scope="session"), approver=granting, **common)
     adapter = FakeAdapter([Ask(id="c2", name="bash", input={"n": 2})])
     async with Supervisor(store) as supervisor:
-        policies, context = asking(scope="session", **approval), RunContext(user=user)
+        policies, context = asking(**{"scope": "session", **approval}), RunContext(user=user)
         handle = await supervisor.start(
             adapter, "go", policies=policies, context=context, session_id="s", continuation="none"
         )
         if asks_again:
-            with anyio.fail_after(PATIENCE_S):
-                await until_held(supervisor)
+            await until_held(supervisor)
             await handle.cancel()
         result = await handle.wait()
     granted = [event.by for event in result.events if isinstance(event, ToolApprovalGranted)]
@@ -212,19 +187,6 @@ async def test_a_yes_for_one_call_that_has_not_run_is_used_if_it_would_count_now
     await run_once(again, "go", policies=policies, approver=FakeApprover(False), store=store, session_id="s")
 
     assert [ran.id for ran in again.ran] == runs
-
-
-async def test_a_yes_that_would_cover_more_than_the_policy_allows_does_not_count() -> None:
-    """The default is the one call."""
-    store = MemoryStore()
-    async with Supervisor(store) as supervisor:
-        handle = await supervisor.start(FakeAdapter([Ask(id="c1", name="bash")]), "go", policies=asking())
-        request = await until_held(supervisor)
-        kinds = [await kind(store, request.approval_id, scope=scope) for scope in ("session", "run", "once")]
-        await handle.wait()
-
-    assert kinds == ["not_allowed", "not_allowed", "counts"]
-    assert await pending(store) == []
 
 
 async def test_a_key_too_long_to_be_shown_whole_covers_nothing_else() -> None:
