@@ -15,8 +15,8 @@ from typing import Any
 
 import msgspec
 
-from ..events.run_context import RunContext, Tool
-from ..language.facts import NamingKind, ToolTable
+from ..events.run_context import Tool
+from ..language.facts import NamingKind
 from ..language.operators import LENGTHS
 from ..language.predicates import compile_conditions
 from ..language.selectors import ToolWhere, VirtualName, items_of
@@ -27,10 +27,9 @@ from ..rules.rule import PriorOutput, Rule
 from ..values.json_values import given_texts, text_of
 from ..values.paths import compile_path, path_steps
 from ..values.regexes import Regex
-from ..values.work_budget import Work
 from .call_classes import NameUniverse, ToolKinds
 from .components import ANY_OTHER, NEVER_SEEN, InputClass, RuleComponent
-from .played_rule import PlayedRule, SplitComponent
+from .played_rule import PlayedRule, Setting, SplitComponent
 from .texts import messages_apart
 from .values import (
     EQUALITIES,
@@ -81,16 +80,13 @@ class Alphabet:
         self,
         played: Sequence[PlayedRule],
         parts: Sequence[RuleComponent | SplitComponent],
-        table: ToolTable,
-        given: Sequence[str | Tool] | None,
-        stated: RunContext,
+        setting: Setting,
         followed: int,
-        work: Work,
         *,
         others: bool,
     ) -> None:
-        self._played, self._parts, self._stated, self._work = played, parts, stated, work
-        self._tools = ToolKinds(table)
+        self._played, self._parts, self._stated, self._work = played, parts, setting.stated, setting.work
+        self._tools = ToolKinds(setting.stack.program.tools)
         self._numbers = itertools.count(2)
         self._leaf_tests: dict[tuple[str, str], list[tuple[Any, Any, bool]]] = {}
         self._portable: dict[tuple[str, str], str] = {}
@@ -98,7 +94,7 @@ class Alphabet:
         self.values: tuple[Any, ...] = (*(f"id{n + 1}" for n in range(followed)), *((ANY_OTHER,) if others else ()))
         self.calls: list[InputClass] = []
         self.gaps: list[str] = []
-        names = self._names(given)
+        names = self._names(setting.given)
         standing = [*self.values, NEVER_SEEN]
         written = str([each.clause for each in played])
         self.gaps += [f"values with `{each}` in them" for each in (ANY_OTHER, NEVER_SEEN) if each in written]

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from msgspec.structs import replace
 
-from ..monitor.program import Program
 from ..policy import Policy
 from ..rules.python_check import Check
 from ..stack.merge import BudgetEntry, LimitEntry, price_tables
@@ -21,15 +20,7 @@ from .components import ASK, AT_ONCE, DENY, LEVELS, NOTHING, RUNS_ON, WARN, Comp
 from .session_search import SessionProduct, State, ending_alike
 
 if TYPE_CHECKING:
-    from .played_rule import PlayedRule
-
-
-class Side(NamedTuple):
-    """A policy as the search sees it: its rules by id, its limits, and its program without checks in Python."""
-
-    program: Program
-    rules: dict[str, PlayedRule]
-    limits: tuple[LimitEntry, ...]
+    from .played_rule import PlayedRule, Side
 
 
 class ProofCertificate(NamedTuple):

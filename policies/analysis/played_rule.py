@@ -1,23 +1,28 @@
-"""A rule in a search, as written and as compiled, and the component of one that binds calls by values."""
+"""A rule in a search, as written and as compiled, the component of one that binds calls by values, and what all
+searches of one question share.
+"""
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from copy import copy
 from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import UNSET
 
+from ..events.run_context import RunContext, Tool
 from ..language.conditions import Condition, has_references
 from ..language.facts import CallNames
 from ..language.selectors import VirtualTool
-from ..monitor.program import CompiledRule
+from ..monitor.program import CompiledRule, Program
 from ..rules.memory import SessionFacts
 from ..rules.precondition import Precondition
 from ..rules.python_check import Check
 from ..rules.rule import ComparedPath, PriorOutput, Rule
 from ..stack.clauses import Clause
+from ..stack.merge import LimitEntry
 from ..values.globs import matcher
+from ..values.work_budget import Work
 from .components import (
     ANY_OTHER,
     DENY,
@@ -27,6 +32,7 @@ from .components import (
     InputClass,
     Reaction,
     RuleComponent,
+    Standard,
     filled,
     remembered,
 )
@@ -233,3 +239,23 @@ class PlayedRule(NamedTuple):
         if self.bound_paths:
             return SplitComponent(index, self.rule, facts, self.bound_paths, asked_of=asked_of)
         return RuleComponent(index, self.rule, facts)
+
+
+class Side(NamedTuple):
+    """A policy as the search sees it: its rules by id, its limits, and its program without checks in Python."""
+
+    program: Program
+    rules: dict[str, PlayedRule]
+    limits: tuple[LimitEntry, ...]
+
+
+class Setting(NamedTuple):
+    """The settings that all searches of one question share; `stated` is what the question says of the context."""
+
+    stack: Side
+    property: Program
+    context: RunContext
+    stated: RunContext
+    given: Sequence[str | Tool] | None
+    work: Work
+    standard: Standard

@@ -11,14 +11,13 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-from ..events.run_context import RunContext, Tool
 from ..monitor.program import Program
 from ..monitor.usage import TokenMeter
 from ..rules.memory import SessionFacts, UserText
 from ..rules.python_check import Check
 from ..stack.merge import BudgetEntry, LimitEntry
 from ..values.globs import matcher
-from ..values.work_budget import OutOfWork, Work
+from ..values.work_budget import OutOfWork
 from .alphabet import Alphabet
 from .certificate import (
     BOUNDED_BY,
@@ -27,11 +26,10 @@ from .certificate import (
     Certificate,
     ProofCertificate,
     SameRuleCertificate,
-    Side,
 )
-from .components import IN_FLIGHT, BudgetComponent, Component, LimitComponent, RuleComponent, Standard, overlaps
+from .components import IN_FLIGHT, BudgetComponent, Component, LimitComponent, RuleComponent, overlaps
 from .explorer import Explored, SearchEndedError
-from .played_rule import PlayedRule
+from .played_rule import PlayedRule, Setting, Side
 from .replaying import Replayed, ShortSessions, replay, replay_amount
 from .session_search import SessionProduct, SessionStep, ending_alike, explore
 
@@ -59,18 +57,6 @@ class Implication(NamedTuple):
     def length(self) -> int:
         """How many calls the session has."""
         return sum(1 for call in self.replayed.session if call["tool"]) if self.replayed is not None else 0
-
-
-class Setting(NamedTuple):
-    """The settings that all searches of one question share; `stated` is what the question says of the context."""
-
-    stack: Side
-    property: Program
-    context: RunContext
-    stated: RunContext
-    given: Sequence[str | Tool] | None
-    work: Work
-    standard: Standard
 
 
 PropertyPart: TypeAlias = PlayedRule | LimitEntry | BudgetEntry
@@ -104,8 +90,7 @@ def implied(setting: Setting, rule: PropertyPart, deepest: int | None = None) ->
 def _tried_shortly(setting: Setting, rule: PlayedRule, found: Implication, deepest: int | None) -> Implication:
     """What is found of a rule by trying short sessions, where nothing else is known."""
     played = [each for each in (*setting.stack.rules.values(), rule) if not isinstance(each.clause.record, Check)]
-    short = ShortSessions(played, setting.given, setting.context, setting.work)
-    got = short.broken(setting.stack.program, setting.property, setting.standard, deepest=deepest)
+    got = ShortSessions(played, setting).broken(deepest)
     return found if got is None else found._replace(verdict="refuted", reason="", replayed=got)
 
 
@@ -125,7 +110,7 @@ def _implied_amount(setting: Setting, limit: LimitEntry) -> Implication:
         made = AmountCertificate(given, limit, setting.standard, stack.program.policy, setting.property.policy)
         if made.holds():
             return Implication("proved", "", certificate=made)
-    got = replay_amount(limit, setting.stack.program, setting.property, setting.context, setting.standard)
+    got = replay_amount(limit, setting)
     if got.broken:
         return Implication("refuted", "", replayed=got)
     return Implication("unknown", f"`{limit.name}` against other limits of tokens, cost or time, or by other prices")
@@ -236,8 +221,8 @@ class _Refinement:
         self.depth = max(self.depth, found.depth)
 
     def _product(self) -> tuple[SessionProduct, Alphabet]:
-        setting, table = self.setting, self.setting.stack.program.tools
-        facts = SessionFacts({}, UserText(), TokenMeter(), setting.context, table)
+        setting = self.setting
+        facts = SessionFacts({}, UserText(), TokenMeter(), setting.context, setting.stack.program.tools)
         played: list[PlayedRule] = []
         parts: list[Any] = []
 
@@ -251,9 +236,7 @@ class _Refinement:
 
         stack = [component(rule, asked_of=True) for rule in self.included.values()]
         property = component(self.rule, asked_of=False)
-        alphabet = Alphabet(
-            played, parts, table, setting.given, setting.stated, self.followed, setting.work, others=self.others
-        )
+        alphabet = Alphabet(played, parts, setting, self.followed, others=self.others)
         self.classes = max(self.classes, len(alphabet.calls))
         alike = ending_alike([*stack, property], alphabet.calls)
         made = SessionProduct(stack, property, alphabet.calls, alphabet.texts, setting.standard, alike=alike)
@@ -300,11 +283,11 @@ class _Refinement:
             key = self.rule.budget.key
             steps = [*steps[:-1], SessionStep("budget", text=f"{self.rule.id} of {key}" if key else self.rule.id)]
             steps = [*steps, *(found.steps or [])[-1:]]
-        got = replay(steps, setting.stack.program, setting.property, setting.context, setting.standard)
+        got = replay(steps, setting)
         if got.broken:
             return self._answer("refuted", "", replayed=got)
         if self._alike is not None:  # rules of the property's type are tried first: they mostly decide it
-            by_alike = replay(steps, self._alike, setting.property, setting.context, setting.standard)
+            by_alike = replay(steps, setting, self._alike)
             if not by_alike.broken and self._join(by_alike.refusing):
                 return None
         return self._refine(got)

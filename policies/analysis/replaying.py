@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from .. import events as ev
 from ..errors import Violation
 from ..events.calls import ToolCall
-from ..events.run_context import RunContext, Tool
 from ..language.conditions import is_argument, is_output, output_ref
 from ..language.selectors import ToolWhere, items_of
 from ..limits import LIMITS
@@ -28,14 +27,14 @@ from ..rules.per_key import without_key
 from ..rules.rule import Rule
 from ..stack.merge import LimitEntry
 from ..values.globs import matcher
-from ..values.work_budget import OutOfWork, Work
+from ..values.work_budget import OutOfWork
 from .call_classes import NameUniverse
-from .components import ANY_OTHER, ASK, ASKING, DENY, LEVELS, NOTHING, InputClass, Standard, filled, overlaps
+from .components import ANY_OTHER, ASK, ASKING, DENY, LEVELS, NOTHING, InputClass, filled, overlaps
 from .session_search import FAILED, REFUSED, RUNNING, SessionStep
 from .values import MISSING, Atom, atoms_of, candidates, documents, samples, supplying
 
 if TYPE_CHECKING:
-    from .played_rule import PlayedRule
+    from .played_rule import PlayedRule, Setting
 
 MOST_TRIES = 64
 """How many ways are tried to choose the values that a search left open."""
@@ -56,13 +55,13 @@ class Replayed(NamedTuple):
     at_end: bool = False
 
 
-def replay(
-    steps: Sequence[SessionStep], stack: Program, property: Program, context: RunContext, standard: Standard
-) -> Replayed:
-    """Replay a session, in as many ways as it takes to get through; the last one if none does."""
+def replay(steps: Sequence[SessionStep], setting: Setting, stack: Program | None = None) -> Replayed:
+    """Replay a session, in as many ways as it takes to get through; the last one if none does. `stack` is a part of
+    the setting's, to be played in its place.
+    """
     best = None
     for values in _choices(steps):
-        got = _Replay(stack, property, context, standard).run(steps, values)
+        got = _Replay(setting, stack).run(steps, values)
         if got.broken:
             return got
         if best is None or len(got.session) > len(best.session):
@@ -91,10 +90,10 @@ def _is_open(step: SessionStep) -> bool:
 
 
 class _Replay:
-    def __init__(self, stack: Program, property: Program, context: RunContext, standard: Standard) -> None:
-        self.stack = Monitor(MonitorState(stack.for_context(context), context))
-        self.property = Monitor(MonitorState(property.for_context(context), context))
-        self.standard = standard
+    def __init__(self, setting: Setting, stack: Program | None = None) -> None:
+        programs, context = (stack or setting.stack.program, setting.property), setting.context
+        self.stack, self.property = (Monitor(MonitorState(each.for_context(context), context)) for each in programs)
+        self.standard = setting.standard
         self.session: list[dict[str, Any]] = []
         self.refusing: dict[str, None] = {}
         self.before: list[dict[str, Any]] = []
@@ -286,19 +285,18 @@ def _ends_run(violations: Iterable[Violation]) -> bool:
     return any(v.action == "cancel" or (v.action == "deny" and v.kind not in REFUSES_LATER) for v in violations)
 
 
-def replay_amount(
-    limit: LimitEntry, stack: Program, property: Program, context: RunContext, standard: Standard
-) -> Replayed:
+def replay_amount(limit: LimitEntry, setting: Setting) -> Replayed:
     """A session that uses more than a limit allows, in as few runs as the stack lets it."""
     caps: dict[str, float] = {}
-    for entry in stack.limits.entries:
+    entries = setting.stack.limits
+    for entry in entries:
         if entry.action == "cancel":
             caps[entry.name] = min(caps.get(entry.name, entry.limit.max), entry.limit.max)
-    idle = min((e.limit.max for e in stack.limits.entries if e.name == "max_idle_ms"), default=0)
-    passed = [e.limit.max for e in stack.limits.entries if e.action == "deny" and e.limit.max < limit.limit.max]
+    idle = min((e.limit.max for e in entries if e.name == "max_idle_ms"), default=0)
+    passed = [e.limit.max for e in entries if e.action == "deny" and e.limit.max < limit.limit.max]
     got = Replayed(False, [])
     for used in [*_ways_to_use(limit, caps, idle), *([_first_past(limit, max(passed))] if passed else [])]:
-        got = _Replay(stack, property, context, standard).use(limit, used)
+        got = _Replay(setting).use(limit, used)
         if got.broken:
             break
     return got
@@ -366,17 +364,13 @@ MOST_OUTPUTS = 4
 class ShortSessions:
     """The sessions of a few calls that some rules name."""
 
-    def __init__(
-        self, played: Sequence[PlayedRule], given: Sequence[str | Tool] | None, context: RunContext, work: Work
-    ) -> None:
-        self._played, self._given, self._context, self._work = played, given, context, work
+    def __init__(self, played: Sequence[PlayedRule], setting: Setting) -> None:
+        self._played, self._setting = played, setting
 
-    def broken(
-        self, stack: Program, property: Program, standard: Standard, *, deepest: int | None
-    ) -> Replayed | None:
+    def broken(self, deepest: int | None) -> Replayed | None:
         """A session that the stack lets through and the property does not keep; None if none was found."""
         most = MOST_CALLS if deepest is None else min(deepest, MOST_CALLS)
-        has_findings_at_end = any(_has_finding_at_end(rule.machine) for rule in property.rules)
+        has_findings_at_end = any(_has_finding_at_end(rule.machine) for rule in self._setting.property.rules)
         left = MOST_SESSIONS
         try:
             letters = [*self._letters()]
@@ -385,11 +379,11 @@ class ShortSessions:
                 following = []
                 for steps, letter in itertools.product(layer, letters):
                     tried = [*steps, letter]
-                    self._work.spend(ASKING * len(tried))
-                    got = replay(tried, stack, property, self._context, standard)
+                    self._setting.work.spend(ASKING * len(tried))
+                    got = replay(tried, self._setting)
                     left -= 1
                     if not got.broken and has_findings_at_end and _is_through(got, tried):
-                        ended = replay([*tried, SessionStep("finish")], stack, property, self._context, standard)
+                        ended = replay([*tried, SessionStep("finish")], self._setting)
                         got = ended if ended.broken else got
                     if got.broken:
                         return got
@@ -420,11 +414,11 @@ class ShortSessions:
                 yield from (SessionStep("call", call, outcome=n) for n in (*range(len(outputs)), *unreturned))
 
     def _names(self) -> list[str]:
-        if self._given is not None:
-            return [each if isinstance(each, str) else each.name for each in self._given]
+        if (given := self._setting.given) is not None:
+            return [each if isinstance(each, str) else each.name for each in given]
         patterns = [p for each in self._played for p in each.clause.names]
         patterns += [tool for each in self._played for reference in _references(each) for tool in reference.tools]
-        universe = NameUniverse(patterns, self._work)
+        universe = NameUniverse(patterns, self._setting.work)
         return universe.written
 
     def _naming(self, name: str) -> Iterator[PlayedRule]:
