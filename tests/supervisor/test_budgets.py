@@ -108,26 +108,31 @@ async def test_a_run_ends_under_the_amount_it_began_with(own: float, other: floa
     assert [event.kind for event in of(result, ev.PolicyViolated)] == (["budget"] if over else [])
 
 
-async def test_the_call_after_the_last_of_the_money_is_refused_and_the_run_ends() -> None:
-    """One violation, of that call; what the last response cost beyond the budget is counted."""
+A, B, X = Ask(name="a"), Ask(name="b"), Ask(name="x")
+TWO_CALLS = policy(Budget(name="c", max_tool_calls=2), tool_rules=[Deny(["x"], action="deny")])
+ASKED_AFTER_ONE = policy(Budget(name="calls", max_tool_calls=1, action="request_approval"))
+
+
+@pytest.mark.parametrize(("steps", "stack", "status", "ran_calls", "found", "of_it"), [
+    # what the last response cost beyond the budget is counted, and there is one violation
+    ([spent(6), A, spent(6), B], policy(money()), "cancelled", "a", [("budget", "interrupted", None)], (12, 0, 0)),
+    ([spent(6), A, spent(4)], policy(money()), "completed", "a", [], (10, 0, 0)),
+    ([spent(10), A], policy(money()), "cancelled", "", [("budget", "prevented", "a")], (10, 0, 0)),
+    # what was set aside for a call that another rule refuses goes back at once
+    ([X, X, X, A, B], TWO_CALLS, "completed", "ab", [("deny", "prevented", "x")] * 3, (2, 0, 0)),
+    # with `request_approval` each later call is held, and what it used is counted
+    ([A, B], ASKED_AFTER_ONE, "completed", "ab", [], (2, 0, 0)),
+], ids=["past it", "up to it", "nothing left", "refused by another rule", "let past it"])  # fmt: skip
+async def test_what_a_run_uses_of_a_budget_decides_on_its_next_call(
+    steps: list[Any], stack: Policy, status: str, ran_calls: str, found: list[Any], of_it: tuple[float, float, float]
+) -> None:
+    """A budget that is used up exactly ends no run that needs no more."""
     store = MemoryStore()
-    result = await ran(store, [spent(6), Ask(name="a"), spent(6), Ask(name="b")], money())
+    result = await ran(store, steps, stack=[stack], approver=FakeApprover(True))
 
-    assert result.status == "cancelled"
-    assert [event.tool_name for event in of(result, ev.ToolCallStarted)] == ["a"]
-    assert [(v.kind, v.enforcement) for v in result.policy.violations] == [("budget", "interrupted")]
-    assert await left(store) == [(12, 0, 0)]
-
-
-async def test_a_budget_used_up_exactly_ends_no_run_that_needs_no_more() -> None:
-    """The next call would."""
-    store = MemoryStore()
-    assert (await ran(store, [spent(6), Ask(name="a"), spent(4)], money())).status == "completed"
-    store = MemoryStore()
-    result = await ran(store, [spent(10), Ask(name="a")], money())
-
-    assert (result.status, of(result, ev.ToolCallStarted)) == ("cancelled", [])
-    assert [(v.enforcement, v.tool_name) for v in result.policy.violations] == [("prevented", "a")]
+    assert (result.status, await left(store)) == (status, [of_it])
+    assert "".join(event.tool_name for event in of(result, ev.ToolCallStarted)) == ran_calls
+    assert [(v.kind, v.enforcement, v.tool_name) for v in result.policy.violations] == found
 
 
 @pytest.mark.parametrize("gate", ["some", "none"])
@@ -151,31 +156,6 @@ async def test_calls_are_counted_before_they_run() -> None:
     assert len(of(result, ev.ToolCallStarted)) == 3
     assert [event.tell_model for event in of(result, ev.ToolCallDenied)] == ["No more today."] * 2
     assert await left(store) == [(3, 0, 0)]
-
-
-async def test_a_call_that_another_rule_refuses_uses_nothing() -> None:
-    """What was set aside for it goes back at once."""
-    store = MemoryStore()
-    stack = [
-        Policy(name="org", budgets=[Budget(name="c", max_tool_calls=2)], tool_rules=[Deny(["x"], action="deny")])
-    ]
-    result = await ran(
-        store, [Ask(name="x"), Ask(name="x"), Ask(name="x"), Ask(name="a"), Ask(name="b")], stack=stack
-    )
-
-    assert [event.tool_name for event in of(result, ev.ToolCallStarted)] == ["a", "b"]
-    assert await left(store) == [(2, 0, 0)]
-
-
-async def test_a_person_may_let_calls_run_past_a_budget() -> None:
-    """With `request_approval` each later call is held; what it used is counted."""
-    store = MemoryStore()
-    budget = Budget(name="calls", max_tool_calls=1, action="request_approval")
-    yes = FakeApprover(True)
-    result = await ran(store, [Ask(name="a"), Ask(name="b")], budget, approver=yes)
-
-    assert (result.status, len(of(result, ev.ToolCallStarted))) == ("completed", 2)
-    assert await left(store) == [(2, 0, 0)]
 
 
 async def test_a_warning_comes_once_in_a_window_whichever_run_passes_the_fraction() -> None:
