@@ -3,10 +3,12 @@ client that asks its person itself, several questions at once; and when the clie
 """
 
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from fnmatch import fnmatchcase
 from pathlib import Path
-from posixpath import normpath
+from posixpath import join, normpath
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -27,6 +29,7 @@ from proctor.policies.events.calls import NeedsChecks, call_fields
 from proctor.policies.events.run_context import Tool
 from proctor.policies.monitor.monitor import ListAdmission, Monitor, decision_on
 from proctor.policies.policy import members_of
+from proctor.policies.shell.parser import read_commands
 from proctor.policies.values.json_values import texts_in
 from proctor.supervisor.launch.plan import written
 from proctor.supervisor.machine.event_factory import granted
@@ -240,8 +243,38 @@ class Opening:
         if tool is not None and acts and (unknown := tool.unknown_among(call.input)):
             return f"it is not known what its `{min(unknown)}` changes"
         if not acts or acts - _READING:
-            texts = [spelt.casefold() for text in texts_in(call.input) for spelt in (text, normpath(text))]
+            texts = list(texts_in(call.input))
+            words = [normpath(word) for text in texts for word in _words(text)] if "bash" in acts else []
+            shapes = [_shape(word) for word in words]
+            spelt = [text.casefold() for text in (*texts, *map(normpath, texts), *words)]
             for place in (*_ITS_OWN, *self._kept):
-                if any(place.casefold() in text for text in texts):
+                plain = place.casefold()
+                if any(plain in text for text in spelt) or any(_may_be(plain.split("/"), shape) for shape in shapes):
                     return f"it names `{place}`, by which calls are decided or started"
         return ""
+
+
+def _words(line: str) -> Iterator[str]:
+    """The words of a command line without their quotes, below the folder that the line changes to."""
+    folder = ""
+    for part in read_commands(line).parts:
+        yield from (join(folder, word) for word in part.argv)
+        if part.name in ("cd", "pushd"):
+            folder = join(folder, part.argv[-1])
+
+
+_EXPANDED = re.compile(r"\$\w+|\$?{[^{}]*}|\$\([^()]*\)|`[^`]*`")
+
+
+def _shape(word: str) -> list[str]:
+    """A pattern for each folder of a path, and its file, as the shell may expand them."""
+    each = (f"[!.]{name}" if name.startswith(("*", "?", "[")) else name for name in word.casefold().split("/"))
+    return [_EXPANDED.sub("*", name) for name in each]
+
+
+def _may_be(place: Sequence[str], shape: Sequence[str]) -> bool:
+    """Whether a path may lead to a hidden place, or end above it; one that says nothing of its name does not."""
+    if not place[0].startswith("."):
+        return False
+    begins = (n for n, name in enumerate(shape) if name.startswith((".", "*")) and name.strip("*"))
+    return any(all(map(fnmatchcase, place, shape[n : n + len(place)])) for n in begins)

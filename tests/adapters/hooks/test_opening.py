@@ -1,6 +1,7 @@
 """What the policy allows positively is answered `allow`, with the rule that does; everything else is the client's."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +144,27 @@ def test_no_place_from_which_a_client_takes_what_it_runs_is_written_without_a_qu
         opened |= {place} if answer.reason else set()
 
     assert opened == set()
+
+
+NAMING = """
+cp x .cla''ude/y ~ cp x .cl*/y ~ cp x .gi?/hooks/y ~ cp x .git/hook[s]/y ~ cp x ${HOME}/.cl$X/y
+D=.cla; cp x ${D}ude/y ~ cp x .{git,x}/hooks/y ~ cd .git && cp x hooks/y
+cd .github; cp x copilot/settings.json ~ echo x > .git/ho\\oks/y
+cp -r x .github ~ ln -s .git g ~ cp x .claude.json ~ cp x 'opencode'.json
+"""
+OTHERS = """
+cp *.json out/ ~ cp .cache/* x ~ cp src/*.py ./* ~ echo $HOME ~ cp -r . ../x ~ cp .gitignore x ~ cp $A/$B x
+cp x .github/workflows/ci.yml ~ cd src && cp x hooks/y
+"""
+
+
+def test_a_command_names_a_place_as_its_program_gets_it(session: Any) -> None:
+    """Without quotes, below the folder that the line changes to, and as the shell may expand it."""
+    session.policy.write_text(POLICY.replace("echo]", "echo, ln, redirect]"))
+    naming, others = (re.split(" ~ |\n", text.strip()) for text in (NAMING, OTHERS))
+
+    assert {line for line in naming if answer_to(session, line)[1]} == set()
+    assert {line for line in others if not answer_to(session, line)[1]} == set()
 
 
 def test_what_was_answered_last_is_explained(session: Any, capsys: pytest.CaptureFixture[str]) -> None:
