@@ -1,4 +1,4 @@
-"""Runs of the real client from end to end: policies, limits, people, the record."""
+"""Runs of the real client from end to end: policies, limits, the record."""
 
 from typing import Any
 
@@ -9,7 +9,6 @@ import pytest
 from proctor.policies import Condition, Deny, Limit, Limits, Policy, ToolWhere
 from proctor.policies.events import TERMINAL, Event, TokenUsageUpdated, ToolCallRequested, TurnStarted
 from proctor.supervisor import MemoryStore, PolicyViolationError, Supervisor, run_once
-from proctor.supervisor.ports.stored_types import ApprovalAnswer, ApprovalRequest
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = [pytest.mark.anyio, pytest.mark.codex]
@@ -56,25 +55,6 @@ async def test_the_response_that_exceeds_the_tokens_runs_none_of_its_calls(bench
     reports = [event for event in error.partial.events if isinstance(event, TokenUsageUpdated)]
     assert [report.input_tokens for report in reports] == [1000, 1000]
     assert bench.made() == ["a"]
-
-
-async def test_a_held_call_runs_only_when_somebody_approves(bench: Any) -> None:
-    """The approver sees the command itself; it has not run by then. What nobody need approve runs."""
-    seen: list[tuple[dict[str, Any], list[str]]] = []
-
-    async def approver(request: ApprovalRequest) -> ApprovalAnswer:
-        seen.append((request.call.input, bench.made()))
-        return ApprovalAnswer(granted=request.call.input["command"] == "touch a", by="ana")
-
-    for command in ("echo b > b", "touch a", "touch c"):
-        bench.api.reply(bench.api.shell(command, command))
-    policy = Policy(name="p", tool_rules=(Deny((TOUCH,), action="request_approval"),))
-    result = await run_once(bench.adapter(), "go", policies=[policy], approver=approver)
-
-    cwd = str(bench.cwd)
-    assert seen == [({"command": "touch a", "cwd": cwd}, ["b"]), ({"command": "touch c", "cwd": cwd}, ["a", "b"])]
-    assert bench.made() == ["a", "b"]
-    assert (result.status, result.output, result.usage.total_tokens) == ("completed", "end", 480)
 
 
 async def test_a_replayed_session_counts_its_turns_on(bench: Any) -> None:
