@@ -451,38 +451,29 @@ async def unrecorded(approval: Any, approval_id: str) -> Any:
     return found and msgspec.structs.replace(found, recorded=False)
 
 
-@pytest.mark.parametrize("recorded", [True, False])
-async def test_an_answer_that_was_acted_on_counts_though_its_run_is_over_since(recorded: bool) -> None:
-    """Whoever looks late finds the answer recorded and nobody owning the run; unrecorded, nobody will act on it."""
-    store = MemoryStore() if recorded else around(approval=unrecorded)
+@pytest.mark.parametrize(("given", "acted_on", "mine", "refusal"), [
+    (True, True, {}, None),
+    (True, False, {}, "cannot be answered"),
+    (True, True, {"state": "declined"}, "is closed"),
+    (False, True, {"state": "granted"}, "is closed"),
+])  # fmt: skip
+async def test_an_answer_counts_as_its_owner_recorded_it_though_the_run_is_over_since(
+    given: bool, acted_on: bool, mine: dict[str, str], refusal: str | None
+) -> None:
+    """Whoever looks late finds the answer recorded and nobody owning the run; unrecorded, nobody will act on it.
+    Where the owner closed the approval otherwise, whoever answered learns what the record says.
+    """
+    store = MemoryStore() if acted_on else around(approval=unrecorded)
     adapter = FakeAdapter([Ask(name="bash")])
-    result = await run_once(adapter, "go", policies=[ASKING], store=store, approver=FakeApprover(True))
+    result = await run_once(adapter, "go", policies=[ASKING], store=store, approver=FakeApprover(given))
     (request,) = of_type(result.events, ev.ToolApprovalRequested)
     approval = await store.approval(request.approval_id)
     assert approval is not None
-    late = msgspec.structs.replace(approval, recorded=False)
+    late = msgspec.structs.replace(approval, recorded=False, **mine)
     with anyio.fail_after(PATIENCE_S):
-        if recorded:
+        if refusal is None:
             assert (await wait_recorded(store, late)).recorded
         else:
-            with pytest.raises(ApprovalError, match="cannot be answered"):
+            with pytest.raises(ApprovalError, match=refusal) as raised:
                 await wait_recorded(store, late)
-
-
-@pytest.mark.parametrize("given", [True, False])
-async def test_an_answer_is_no_success_where_the_owner_closed_the_approval_otherwise(given: bool) -> None:
-    """Whoever answered learns what the record says."""
-    store = MemoryStore()
-    result = await run_once(
-        FakeAdapter([Ask(name="bash")]), "go", policies=[ASKING], store=store, approver=FakeApprover(given)
-    )
-    (request,) = of_type(result.events, ev.ToolApprovalRequested)
-    approval = await store.approval(request.approval_id)
-    assert approval is not None
-    other = "declined" if approval.state == "granted" else "granted"
-    mine = msgspec.structs.replace(approval, recorded=False, state=other)
-    with anyio.fail_after(PATIENCE_S), pytest.raises(ApprovalError, match="is closed") as raised:
-        await wait_recorded(store, mine)
-
-    assert raised.value.kind == "answered"
-    assert raised.value.approval == approval
+            assert not mine or (raised.value.kind, raised.value.approval) == ("answered", approval)
