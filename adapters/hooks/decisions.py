@@ -218,10 +218,18 @@ class Opening:
         self._kept = tuple(kept)
 
     def decide(
-        self, call: ToolCall, decision: Decision, admission: ListAdmission, mode: str, tool: Tool | None = None
+        self,
+        call: ToolCall,
+        decision: Decision,
+        admission: ListAdmission,
+        mode: str,
+        tool: Tool | None = None,
+        home: str = "",
     ) -> tuple[bool, str]:
-        """Whether a call that may run is opened, and why, or why it is left to the client."""
-        if (why := self._left(call, decision, mode, tool)) or (admission.unread and (why := admission.why_not)):
+        """Whether a call that may run is opened, and why, or why it is left to the client, whose own folder is `home`
+        if that is known.
+        """
+        if (why := self._left(call, decision, mode, tool, home)) or (admission.unread and (why := admission.why_not)):
             return False, why
         if admission.rules:
             rules = ", ".join(f"policy `{policy}`, rule `{rule}`" for policy, rule in admission.rules)
@@ -230,7 +238,7 @@ class Opening:
             return True, "no rule denies it, and unmatched calls are allowed"
         return False, admission.why_not
 
-    def _left(self, call: ToolCall, decision: Decision, mode: str, tool: Tool | None) -> str:
+    def _left(self, call: ToolCall, decision: Decision, mode: str, tool: Tool | None, home: str) -> str:
         if decision.action != "allow":
             return "a rule warns of it"
         if mode == "plan":
@@ -247,7 +255,7 @@ class Opening:
             words = [normpath(word) for text in texts for word in _words(text)] if "bash" in acts else []
             shapes = [_shape(word) for word in words]
             spelt = [text.casefold() for text in (*texts, *map(normpath, texts), *words)]
-            for place in (*_ITS_OWN, *self._kept):
+            for place in (*_ITS_OWN, *self._kept, *filter(None, (home,))):
                 plain = place.casefold()
                 if any(plain in text for text in spelt) or any(_may_be(plain.split("/"), shape) for shape in shapes):
                     return f"it names `{place}`, by which calls are decided or started"

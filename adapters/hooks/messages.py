@@ -132,6 +132,7 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
         user: the file of a person, relative to their home, or to the folder that `home_variable` names.
         managed: the file that no person and no repository can change; empty where there is none.
         home_variable: the variable of the environment that moves the person's folder.
+        logs: the folder in the person's folder that its logs of sessions are below.
         entry: a hook as the file has it, of an event, a command line, and the environment of whoever installs.
         in_shell: whether a shell runs the line.
         http_entry: the same of an event, a URL and an `Authorization`; None where the client sends no hooks itself.
@@ -148,6 +149,7 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
     user: str
     managed: str = ""
     home_variable: str = ""
+    logs: str = ""
     entry: Callable[[str, str, Mapping[str, str]], dict[str, Any]]
     in_shell: bool = True
     http_entry: Callable[[str, str, str], dict[str, Any]] | None = None
@@ -158,6 +160,10 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
     off: tuple[str, ...] = ()
     on: bool = False
     beside_ours: tuple[tuple[str, str], ...] = ()
+
+    def home(self, log: str) -> str:
+        """The person's folder, by the log of a session, wherever a variable has moved it; empty if nobody knows."""
+        return log.rpartition(f"/{self.logs}/")[0] if self.logs else ""
 
 
 class HookClient(msgspec.Struct, frozen=True, kw_only=True):

@@ -241,6 +241,7 @@ CLAUDE: Final = messages.HookClient(
         user=".claude/settings.json",
         managed="/etc/claude-code/managed-settings.json",
         home_variable="CLAUDE_CONFIG_DIR",
+        logs="projects",
         entry=entry,
         in_shell=False,
         http_entry=http_entry,

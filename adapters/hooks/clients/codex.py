@@ -199,7 +199,11 @@ CODEX: Final = messages.HookClient(
     read=read,
     output=output,
     settings=messages.ClientSettings(
-        project=".codex/hooks.json", user=".codex/hooks.json", home_variable="CODEX_HOME", entry=_entry
+        project=".codex/hooks.json",
+        user=".codex/hooks.json",
+        home_variable="CODEX_HOME",
+        logs="sessions",
+        entry=_entry,
     ),
     opens="permission",
     hears="call",

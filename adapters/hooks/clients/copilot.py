@@ -132,6 +132,7 @@ COPILOT: Final = messages.HookClient(
         user=".copilot/hooks/proctor.json",
         managed="/etc/github-copilot/policy.d/proctor.json",
         home_variable="COPILOT_HOME",
+        logs="session-state",
         entry=_entry,
         beside=lambda environment: {"version": 1},
         overriding=tuple(

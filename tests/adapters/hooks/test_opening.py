@@ -221,6 +221,17 @@ class TestClient:
         assert calls[3]["id"] not in completed(governed.store)
         assert not {"allow-1", "deny-1", "mine"} & set(json.dumps(api.requests).replace("`", '"').split('"'))
 
+    def test_the_folder_of_its_own_is_not_written_wherever_a_variable_has_moved_it(self, governed: Any) -> None:
+        """Its settings there could switch hooks off, and the logs there tell what was used."""
+        api, own = governed.api, Path(governed.env["CLAUDE_CONFIG_DIR"])
+        governed.govern(ANYTHING, unmatched="allow")
+        files = [own / "settings.json", own / "projects" / "x" / "s.jsonl", governed.cwd / "fine"]
+        calls = [api.tool("Write", file_path=str(file), content="{}") for file in files]
+        api.say(*map(api.reply, calls), api.reply(api.text("done")))
+        governed.run()
+
+        assert [file.name for file in files if file.exists()] == ["fine"]
+
 
 def completed(store: Path) -> set[str]:
     """The ids of calls that are recorded as completed."""
