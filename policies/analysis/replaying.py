@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from .. import events as ev
 from ..errors import Violation
@@ -38,6 +38,10 @@ if TYPE_CHECKING:
 
 MOST_TRIES = 64
 """How many ways are tried to choose the values that a search left open."""
+
+
+Ended: TypeAlias = Violation | Literal[False] | None
+"""What the property has found, or False where the stack does not let a session through; None: it goes on."""
 
 
 class Replayed(NamedTuple):
@@ -109,20 +113,19 @@ class _Replay:
         for n, step in enumerate(steps):
             other = next(left) if _is_open(step) else ""
             found = self._step(n, step, other, several)
-            if isinstance(found, Violation) and step.kind in ("turn", "budget"):
+            if found is None:
+                continue
+            if found and step.kind in ("turn", "budget"):
                 what = {"turn": self.turn} if step.kind == "turn" else {"budget": step.text}
                 self.session.append(nothing_called(what) | {"turn": self.turn, "run": self.run_number})
-            if found is False:
-                return Replayed(False, self.session, tuple(self.refusing))
-            if found is not None and found is not True:
-                return Replayed(True, self.session, tuple(self.refusing), found, step.kind == "finish")
+            return Replayed(bool(found), self.session, tuple(self.refusing), found or None, step.kind == "finish")
         return Replayed(False, self.session, tuple(self.refusing))
 
     def _both(self, event: ev.Event) -> tuple[list[Violation], list[Violation]]:
         return self.stack.observe(event), self.property.observe(event)
 
-    def _step(self, n: int, step: SessionStep, other: str, several: bool) -> Violation | bool | None:
-        """True or None: go on; False: the stack does not let it through; else what the property found."""
+    def _step(self, n: int, step: SessionStep, other: str, several: bool) -> Ended:
+        """Let the next event happen."""
         if step.kind == "call":
             return self._call(n, step, other, several)
         if step.kind == "end":
@@ -135,7 +138,7 @@ class _Replay:
             return self._finish()
         return self._event(step, other)
 
-    def _event(self, step: SessionStep, other: str) -> Violation | bool | None:
+    def _event(self, step: SessionStep, other: str) -> Ended:
         if step.kind == "user":
             text = filled(step.text, other)
             self.before.append({"user_message": text})
@@ -153,7 +156,7 @@ class _Replay:
         self.turn += 1
         return self._weighed(*self._both(ev.TurnStarted(turn=self.turn)))
 
-    def _resumed(self, ended: type[ev.Event]) -> Violation | bool | None:
+    def _resumed(self, ended: type[ev.Event]) -> Ended:
         """The run ends so, and the session goes on in another."""
         self._both(ended(run_id=f"run-{self.run_number}"))
         if self.turn > self.shown_turn:
@@ -164,9 +167,7 @@ class _Replay:
         found = self._weighed(*self._both(ev.RunStarted(run_id=f"run-{self.run_number}")))
         return self._weighed(*self._both(ev.TurnStarted(turn=self.turn))) if found is None else found
 
-    def _weighed(
-        self, stack: list[Violation], property: list[Violation], *, resumes: bool = False
-    ) -> Violation | bool | None:
+    def _weighed(self, stack: list[Violation], property: list[Violation], *, resumes: bool = False) -> Ended:
         """What comes of what both found. A run that the stack ends is all, or another one follows (`resumes`)."""
         level = max((LEVELS[v.action] for v in stack), default=NOTHING)
         if level < DENY:
@@ -180,7 +181,7 @@ class _Replay:
         """The first violation that breaks the property, where the stack's answer is `level`."""
         return next((v for v in property if self.standard.breaks(LEVELS[v.action], level, of_call=of_call)), None)
 
-    def _call(self, n: int, step: SessionStep, other: str, several: bool) -> Violation | bool | None:
+    def _call(self, n: int, step: SessionStep, other: str, several: bool) -> Ended:
         assert step.call is not None
         input = filled(step.call.input, other or "other1")
         if step.call.fresh:
@@ -226,8 +227,8 @@ class _Replay:
 
     def _judged(
         self, call: ToolCall, judged: Any, level: int, step: SessionStep, other: str, shown: dict[str, Any]
-    ) -> Violation | bool | None:
-        broken: Violation | bool | None = self._broken(judged.violations, level, of_call=True)
+    ) -> Ended:
+        broken: Ended = self._broken(judged.violations, level, of_call=True)
         if LEVELS[judged.action] >= ASK and broken is None:  # it only asks where the stack asks, or a person agreed
             self.property.observe(
                 ev.ToolCallStarted(tool_call_id=call.id, tool_name=call.name, tool_input=call.input)
@@ -239,7 +240,7 @@ class _Replay:
             broken = self._end(call.id, step, other, shown)
         return broken
 
-    def _end(self, id: str, step: SessionStep, other: str, shown: dict[str, Any]) -> Violation | bool | None:
+    def _end(self, id: str, step: SessionStep, other: str, shown: dict[str, Any]) -> Ended:
         """A call is over; what the property finds against that, where the stack finds nothing."""
         assert step.call is not None
         if step.outcome == FAILED:
@@ -271,7 +272,7 @@ class _Replay:
             self._both(ev.RunCompleted(run_id=run_id, at=event.at))
         return Replayed(False, [], tuple(self.refusing))
 
-    def _finish(self) -> Violation | bool | None:
+    def _finish(self) -> Ended:
         owed = [v for v in self.stack.finish().violations if LEVELS[v.action] >= ASK]
         if owed:
             self.refusing |= {v.rule: None for v in owed}
