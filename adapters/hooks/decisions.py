@@ -178,7 +178,7 @@ _OUTSIDE = ("dangerouslyDisableSandbox",)
 """Inputs by which a call leaves the client's own sandbox."""
 _ITS_OWN = (
     *(".claude", ".mcp.json", "managed-settings", ".codex", ".gemini", ".cursor", ".copilot"),
-    *(".opencode", ".config/opencode", "opencode.json"),
+    *(".opencode", ".config/opencode", "opencode.json", "tui.json"),
     *(f".github/{name}" for name in ("hooks", "copilot", "extensions", "agents", "mcp.json", "lsp.json")),
     *("/etc/claude-code", "/etc/gemini-cli", "/etc/cursor", "/etc/github-copilot"),
     *(".git/hooks", ".git/config"),

@@ -109,6 +109,7 @@ OPENCODE: Final = messages.HookClient(
         beside_ours=(
             (".opencode/plugin*/*.[jt]s", ""),
             *((f"{folder}opencode.json*", word) for folder in ("", ".opencode/") for word in _SWITCHES),
+            *((f"{folder}tui.json*", _SWITCHES[0]) for folder in ("", ".opencode/")),
         ),
     ),
     hears="call",

@@ -19,6 +19,7 @@ import codex_bench
 import pytest
 from hook_processes import daemons, end_daemons, recorded, wait_for_hooks
 from stored_rows import stored_rows
+from terminal import Terminal
 
 from proctor.adapters.cli import main
 from proctor.adapters.hooks.clients import CLIENTS, codex_trust
@@ -725,6 +726,28 @@ def test_a_trusted_folder_that_switches_the_hooks_of_codex_off_is_told(
 
     assert found == 1
     assert "settings switch hooks off" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("agent", ["opencode"], indirect=True)
+def test_a_folder_that_puts_a_plugin_into_the_terminal_of_opencode_is_told(
+    agent: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It runs as the client does, and is asked about nothing."""
+    agent.install()
+    made, settings = agent.cwd / "made", agent.cwd / "tui.json"
+    settings.write_text('{"plugin": ["./theirs.js"]}')
+    (agent.cwd / "theirs.js").write_text(
+        f'await Bun.write("{made}", "x"); export default {{ tui: async () => {{}} }}'
+    )
+    terminal = Terminal([agent.program()], {**agent.env, "TERM": "xterm-256color"}, agent.cwd)
+    deadline = time.monotonic() + PATIENCE_S
+    while not made.exists() and time.monotonic() < deadline:
+        terminal.shows("")
+    terminal.close()
+    agent.hook("status")
+
+    assert made.exists()
+    assert f"`{settings}` can change what is decided here" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("agent", ["gemini"], indirect=True)

@@ -415,6 +415,7 @@ FOLDERS: list[tuple[str, str, dict[str, str]]] = [
     ("cursor", ".cursor/hooks.json", {"{}": "", '{"hooks": {"preToolUse": [{"command": "true"}]}}': RIVAL}),
     ("opencode", ".opencode/plugins/theirs.ts", {"export const Theirs = async () => ({})": RIVAL}),
     ("opencode", "opencode.json", {"{}": "", '{"plugin": ["theirs"]}': RIVAL}),
+    ("opencode", "tui.json", {"{}": "", '{"plugin": ["./theirs.js"]}': RIVAL}),
     ("opencode", ".opencode/opencode.jsonc", {"{}": "", '{"permission": "allow"} // all of it': RIVAL}),
 ]
 """Of an agent, a file in a folder, and what its status says where these stand in it."""
