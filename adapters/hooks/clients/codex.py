@@ -216,6 +216,7 @@ CODEX: Final = messages.HookClient(
         *_UNHEARD.values(),
         "untrusted hooks are skipped, and a folder's own hooks while the folder isn't trusted",
         "a trusted folder's `.codex/config.toml` can switch hooks off (`hooks` under `[features]`)",
+        "a trusted folder's MCP servers start without a hook",
     ),
     unheard=_UNHEARD,
 )

@@ -204,6 +204,7 @@ GEMINI: Final = messages.HookClient(
         "the agent read it",
         "a folder's settings can switch hooks off (`hooksConfig`), except those of `--managed`",
         "hooks in an untrusted folder don't run",
+        "a trusted folder's MCP servers start without a hook",
         "on Linux, `LD_TRACE_LOADED_OBJECTS` in a trusted folder's `.env` keeps hooks from running",
     ),
 )

@@ -750,6 +750,36 @@ def test_a_folder_that_puts_a_plugin_into_the_terminal_of_opencode_is_told(
     assert f"`{settings}` can change what is decided here" in capsys.readouterr().out
 
 
+def test_an_mcp_server_that_a_trusted_folder_names_starts_without_a_hook(agent: Any) -> None:
+    """As the table of gaps says of each agent: it is a program, and only its tools are asked about."""
+    agent.install()
+    made = agent.cwd / "made"
+    command, words = sys.executable, ["-c", f"open({str(made)!r}, 'x')"]
+    server = {"command": command, "args": words}
+    trusted = {"trusted_folders": [str(agent.cwd)], "trustedFolders": [str(agent.cwd)]}
+    at_home = {"copilot": (".copilot/config.json", json.dumps(trusted))}
+    if agent.name == "codex":
+        config = agent.home / ".codex" / "config.toml"
+        trust = f'{config.read_text()}\n[projects."{agent.cwd}"]\ntrust_level = "trusted"\n'
+        at_home["codex"] = (".codex/config.toml", trust)
+    of_codex = f"[mcp_servers.s]\ncommand = {json.dumps(command)}\nargs = {json.dumps(words)}\n"
+    in_folder = {
+        "codex": (".codex/config.toml", of_codex),
+        "gemini": (".gemini/settings.json", json.dumps({"mcpServers": {"s": server}})),
+        "opencode": ("opencode.json", json.dumps({"mcp": {"s": {"type": "local", "command": [command, *words]}}})),
+        "copilot": (".mcp.json", json.dumps({"mcpServers": {"s": {"type": "local", "tools": ["*"], **server}}})),
+    }
+    for root, files in ((agent.home, at_home), (agent.cwd, in_folder)):
+        for name, text in filter(None, (files.get(agent.name),)):
+            (root / name).parent.mkdir(exist_ok=True)
+            (root / name).write_text(text)
+    agent.run([agent.shell("echo a")])
+
+    assert made.exists()
+    assert "MCP servers" in " ".join(CLIENTS[agent.name].fails_open)
+    assert recorded(agent.store, "tool_call_requested") == ["tool_call_requested"]
+
+
 @pytest.mark.parametrize("agent", ["gemini"], indirect=True)
 def test_the_env_file_of_a_folder_changes_nothing_for_hooks(agent: Any) -> None:
     """Its shell would read the hook and run nothing, which the agent takes for leave."""
