@@ -1,12 +1,13 @@
 """Gemini CLI: its events, the fields of its input, its answers."""
 
 import hashlib
+import os
 import re
+import stat
 import tomllib
 from collections.abc import Iterator, Mapping
 from glob import iglob
-from itertools import product
-from os.path import exists, expanduser, isabs, join
+from os.path import exists, expanduser, isabs, join, relpath
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote
@@ -49,8 +50,8 @@ _FILES: Final = "\n--- Content from referenced files ---"
 """Before what the files and resources hold that a prompt names with `@`: nobody has typed that."""
 
 _ARGS: Final = "{{args}}"
-_COMMANDS: Final = ("commands/**/*.toml", "extensions/*/commands/**/*.toml")
 _MOST_COMMANDS: Final = 1000
+_LONGEST_COMMAND: Final = 1 << 20
 _ANY: Final = "!{}"
 """The text of a command that cannot be read: it may become any prompt."""
 
@@ -86,18 +87,34 @@ def _typed_of(name: str, text: str, prompt: str) -> str | None:
 def _commands(cwd: str) -> Iterator[tuple[str, str]]:
     """The name and the text of each slash command in a file."""
     number = 0
-    for folder, pattern in product((join(cwd, ".gemini"), expanduser("~/.gemini")), _COMMANDS):
-        for file in iglob(pattern, root_dir=folder, recursive=True, include_hidden=True):
-            name = file.partition("commands/")[2].removesuffix(".toml").replace("/", ":")
-            yield name, _text_of(join(folder, file))
-            number += 1
-            if number == _MOST_COMMANDS:
-                yield file, _ANY
-                return
+    for home in (join(cwd, ".gemini"), expanduser("~/.gemini")):
+        for folder in ("commands", *iglob("extensions/*/commands", root_dir=home, include_hidden=True)):
+            for file in _below(join(home, folder)):
+                yield relpath(file, join(home, folder)).removesuffix(".toml").replace("/", ":"), _text_of(file)
+                number += 1
+                if number == _MOST_COMMANDS:
+                    yield file, _ANY
+                    return
+
+
+def _below(folder: str) -> Iterator[str]:
+    """The files of commands; those that links lead to twice are there once."""
+    seen = set[str]()
+    for path, folders, names in os.walk(folder, followlinks=True):
+        if (real := os.path.realpath(path)) in seen:
+            folders.clear()
+        else:
+            seen.add(real)
+            yield from (join(path, name) for name in names if name.endswith(".toml"))
 
 
 def _text_of(file: str) -> str:
     try:
+        found = os.stat(file)
+        if (
+            not stat.S_ISREG(found.st_mode) or found.st_size > _LONGEST_COMMAND
+        ):  # a pipe would keep every hook waiting
+            return _ANY
         text = tomllib.loads(Path(file).read_text("utf-8-sig")).get("prompt")
     except (OSError, ValueError, RecursionError):
         return _ANY
