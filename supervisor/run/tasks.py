@@ -160,9 +160,20 @@ def spawn(run: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
         spawn_system_task(run, context=copy_context())
     else:
-        task = asyncio.Task(run(), loop=asyncio.get_running_loop())  # an eager factory would run it at once, in here
-        _tasks.add(task)
-        task.add_done_callback(_forget)
+        _start(asyncio.get_running_loop(), run)
+
+
+def _start(loop: asyncio.AbstractEventLoop, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    task = asyncio.Task(run(), loop=loop)  # an eager factory would run it at once, in here
+    _tasks.add(task)
+    task.add_done_callback(_forget)
+    loop.call_soon(_begun, task, run)  # called right after its first step
+
+
+def _begun(task: asyncio.Task[None], run: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Begin again what was cancelled before its first step: it ran nothing, and who waits for it would for ever."""
+    if task.cancelled():
+        _start(task.get_loop(), run)
 
 
 class DetachedTask(Generic[T]):

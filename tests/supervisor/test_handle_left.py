@@ -3,6 +3,7 @@
 import asyncio
 import math
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import Any
 
 import anyio
 import pytest
@@ -10,6 +11,7 @@ from supervised import OPEN
 
 from proctor.policies.events import RunCancelled
 from proctor.supervisor import MemoryStore, RunHandle, Supervisor, create_run, execute_run, run_once
+from proctor.supervisor.run.tasks import call_within
 from proctor.supervisor.testing.fakes import PATIENCE_S, Ask, FakeAdapter, Pause
 
 
@@ -168,3 +170,36 @@ async def test_a_supervisor_is_left_by_another_task_than_entered_it() -> None:
     assert handle.done
     assert await reasons(store) == ["its caller failed: GeneratorExit"]
     assert adapter.closed == len(adapter.launches)
+
+
+def cancel_all_but(kept: set[Any]) -> None:
+    for task in asyncio.all_tasks() - kept:
+        task.cancel()
+
+
+@pytest.mark.anyio
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_a_run_whose_task_was_cancelled_before_its_first_step_goes_on() -> None:
+    """As by a program that cancels every task of its event loop; who leaves the supervisor would wait for ever."""
+    before = asyncio.all_tasks()
+    with anyio.fail_after(PATIENCE_S):
+        async with Supervisor(MemoryStore()) as supervisor:
+            handle = await supervisor.start(FakeAdapter(), "go", policies=[OPEN])
+            cancel_all_but(before)
+
+    assert (await handle.wait()).status == "completed"
+
+
+@pytest.mark.anyio
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_a_call_whose_task_was_cancelled_before_its_first_step_answers() -> None:
+    """Whoever waits for it would wait for ever."""
+    asyncio.get_running_loop().call_soon(cancel_all_but, asyncio.all_tasks())
+
+    async def call() -> str:
+        return "answered"
+
+    with anyio.fail_after(PATIENCE_S):
+        assert await call_within(math.inf, call) == "answered"
