@@ -429,12 +429,12 @@ def filled(value: Any, other: str) -> Any:
 
 
 class LimitComponent(Component):
-    """`max_tool_calls` or `max_turns`; its states are what is used, no further than one too many."""
+    """A limit of calls or of turns; its states are what is used, no further than one too many."""
 
     def __init__(self, entry: LimitEntry) -> None:
         self._action = LEVELS[entry.action]
         self._most = int(entry.limit.max)
-        self._calls = entry.name == "max_tool_calls"
+        self._calls = entry.kind.projected == "call"
         self.turns = not self._calls
         self.runs = entry.limit.scope == "run"
         self.goes_on = entry.action == "deny"

@@ -37,7 +37,6 @@ FOLLOWED = 2
 """How many values of a key are followed one by one at most, beside all others together."""
 MOST_FOLLOWED = 4
 """How many where there are no others: then a session may be found, and nothing is proved."""
-COUNTED_LIMITS = ("max_tool_calls", "max_turns")
 
 
 class Implication(NamedTuple):
@@ -73,7 +72,7 @@ def implied(setting: Setting, rule: PropertyPart, deepest: int | None = None) ->
                 return Implication("proved", "", certificate=made)
         return _Refinement(setting, rule, 1, deepest).run()
     if isinstance(rule, LimitEntry):
-        if rule.name not in COUNTED_LIMITS:
+        if not rule.kind.projected:
             return _implied_amount(setting, rule)
         return _Refinement(setting, rule, 1, deepest).run()
     if (same := _same(setting, rule)) is not None:
@@ -110,6 +109,8 @@ def _implied_amount(setting: Setting, limit: LimitEntry) -> Implication:
         made = AmountCertificate(given, limit, setting.standard, stack.program.policy, setting.property.policy)
         if made.holds():
             return Implication("proved", "", certificate=made)
+    if not (limit.kind.clock or limit.kind.of_usage):
+        return Implication("unknown", f"nothing here says when `{limit.name}` is used")
     got = replay_amount(limit, setting)
     if got.broken:
         return Implication("refuted", "", replayed=got)
@@ -208,7 +209,7 @@ class _Refinement:
             else:
                 self.included.setdefault(id, rule)
         for id, entry in _limits_by_id(self.setting.stack):
-            if entry.name in COUNTED_LIMITS:
+            if entry.kind.projected:
                 self.included.setdefault(id, entry)
             else:
                 self.unasked = f"what `{entry.name}` refuses"
@@ -325,7 +326,7 @@ class _Refinement:
 
     def _join(self, names: Iterable[str]) -> bool:
         """Let the first of these rules and limits join that has not; whether one did."""
-        limits = [(id, entry) for id, entry in _limits_by_id(self.setting.stack) if entry.name in COUNTED_LIMITS]
+        limits = [(id, entry) for id, entry in _limits_by_id(self.setting.stack) if entry.kind.projected]
         for name in names:
             rule = self.setting.stack.rules.get(name)
             joining: dict[str, PlayedRule | LimitEntry] = {id: entry for id, entry in limits if entry.name == name}

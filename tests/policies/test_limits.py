@@ -178,7 +178,7 @@ class Finder:
 sys.meta_path.insert(0, Finder())
 
 from proctor.policies import Capabilities, compile_policy, draw_mermaid, json_schema, loosened, merge_policies
-from proctor.policies import parse_policies, preflight
+from proctor.policies import parse_policies, preflight, verify
 from proctor.policies.events import ErrorOccurred, RunStarted, TokenUsageUpdated, ToolCallFailed
 from proctor.policies.monitor import limit_checker
 
@@ -215,6 +215,10 @@ for event in (RunStarted(), ToolCallFailed(tool_call_id="c1", error="no")):
     failed.append(event)
 (violation,) = monitor.observe(ErrorOccurred(code="any", message="no"))
 assert violation.kind == "max_failures"
+
+answer = verify(policy, keeps=strict)
+assert "nothing here says when `max_failures` is used" in answer.reason, answer
+assert verify(strict, keeps=strict).verdict == "proved"
 """
 
 
