@@ -49,7 +49,12 @@ class ApprovalError(UsageError):
 
 
 class NotInstalledError(UsageError):
-    """What is needed is not installed; the message says which extra brings it."""
+    """What is needed is not installed; the message says which extra brings it.
+
+    Args:
+        missing: what needs it, and what that is, as text.
+        extra: the extra of this package that installs it.
+    """
 
     code = "not_installed"
 
