@@ -30,7 +30,7 @@ from ..redaction import Redaction, Redactor
 from .active_runs import RunHandle
 from .supervisor import Supervisor
 
-_SERVICES = ("store", "approver", "publishers", "redaction")
+SERVICES = ("store", "approver", "publishers", "redaction")
 """Parameters of a run that belong to its supervisor."""
 
 
@@ -65,7 +65,7 @@ async def run_once(
         StoreError: the store cannot be written.
         ProviderError: the agent failed; its own errors are raised unchanged.
     """
-    arguments.check_options("run_once", options, arguments.OnceOptions, *_SERVICES)
+    arguments.check_options("run_once", options, arguments.OnceOptions, *SERVICES)
     of_run, bounds = arguments.parted(options)
     store, approver, answerable = store_and_approver(store, approver)
     supervisor = Supervisor(
@@ -131,7 +131,7 @@ async def execute_run(
         UsageError: there is no such run, it was started before, or an argument is wrong.
         PolicyViolationError, PolicyError, StoreError, ProviderError: as `run_once`.
     """
-    arguments.check_options("execute_run", options, arguments.ExecuteOptions, *_SERVICES[1:])
+    arguments.check_options("execute_run", options, arguments.ExecuteOptions, *SERVICES[1:])
     of_run, bounds = arguments.parted(options)
     async with Supervisor(
         store, approver=approver, publishers=publishers, redaction=redaction, **bounds
@@ -252,7 +252,7 @@ def run_once_sync(
         TimeoutError: it took longer than `timeout_s`.
         PolicyViolationError, PolicyError, UsageError, StoreError, ProviderError: as `run_once`.
     """
-    arguments.check_options("run_once_sync", options, arguments.OnceOptions, *_SERVICES, "timeout_s")
+    arguments.check_options("run_once_sync", options, arguments.OnceOptions, *SERVICES, "timeout_s")
     if timeout_s is not None:
         arguments.check_seconds(timeout_s=timeout_s)
 

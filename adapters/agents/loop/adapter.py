@@ -9,21 +9,24 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from importlib import import_module
-from typing import Any, ClassVar, Final, Generic, TypeAlias, TypeVar
+from typing import Any, ClassVar, Final, Generic, TypeAlias, TypeVar, Unpack
 
 import anyio
 
 from proctor.policies.errors import PolicyViolationError
 from proctor.policies.events import Event
-from proctor.policies.events.run_context import Capabilities, RunContext, Tool
+from proctor.policies.events.run_context import Capabilities, Tool
 from proctor.policies.policy import Policy
+from proctor.supervisor import arguments
 from proctor.supervisor.api.active_runs import RunHandle
+from proctor.supervisor.api.run_once import SERVICES
 from proctor.supervisor.api.supervisor import Supervisor
 from proctor.supervisor.errors import ProviderUnavailableError, UsageError, install_of
 from proctor.supervisor.launch.history import store_and_approver
 from proctor.supervisor.machine.interface import RunResult
 from proctor.supervisor.ports.adapter import Approver, Launch, LaunchOptions, Provider, Publisher
 from proctor.supervisor.ports.store import Store
+from proctor.supervisor.redaction import Redaction
 from proctor.supervisor.run.tasks import awaitable
 
 from ...kit.client_tools import KNOWN
@@ -198,18 +201,16 @@ class Supervised(LoopGate):
 @asynccontextmanager
 async def supervise(
     policies: Sequence[Policy] | None = None,
+    /,
     *,
-    policy: Policy | None = None,
     prompt: str = "",
     store: Store | None = None,
-    context: RunContext | None = None,
     approver: Approver | None = None,
     publishers: Sequence[Publisher] = (),
-    session_id: str | None = None,
-    run_id: str | None = None,
-    metadata: Mapping[str, Any] | None = None,
+    redaction: Redaction | None = None,
     tools: Sequence[Any] | None = None,
     model: str | None = None,
+    **options: Unpack[arguments.OnceOptions],
 ) -> AsyncIterator[Supervised]:
     """Supervise a block of code as one run; `async with` returns its gate.
 
@@ -218,37 +219,28 @@ async def supervise(
 
     Args:
         policies: the policies, merged left to right; `()` for no policy.
-        policy: one policy, instead of `policies`.
         prompt: the block's task, as recorded.
         store: where the run is recorded; by default in memory, or that of a parent run with budgets.
-        context: who runs what.
         approver: answers approval requests in this process; without a store, by default that of such a parent.
         publishers: functions that receive each stored event.
-        session_id: the session to continue; a new one if not given.
-        run_id: the run's id; by default a new one.
-        metadata: anything to record with the run.
+        redaction: which secrets to redact; by default the usual patterns.
         tools: the tools that the block calls, if known: names, functions, tools of a framework, or schemas as
             given to models.
         model: the model that it uses, if known.
+        options: as for `run_once`.
 
     Raises:
         PolicyViolationError: preflight rejected the run, or a policy cancelled it; `gate.result` is then partial.
         PolicyError, UsageError: an argument is wrong.
         StoreError: the store cannot be written.
     """
+    of_run, bounds = _parted(policies, options)
     block = _Block(None if tools is None else tools_given(tools), model)
     store, approver, _ = store_and_approver(store, approver)
-    async with Supervisor(store, approver=approver, publishers=publishers) as supervisor:
-        handle = await supervisor.start(
-            block,
-            prompt,
-            policies=policies,
-            policy=policy,
-            context=context,
-            session_id=session_id,
-            run_id=run_id,
-            metadata=metadata,
-        )
+    async with Supervisor(
+        store, approver=approver, publishers=publishers, redaction=redaction, **bounds
+    ) as supervisor:
+        handle = await supervisor.start(block, prompt, **of_run)
         gate = await block.opened(handle, supervisor)
         if gate is not None:
             async with _running(block, handle, gate):
@@ -267,6 +259,15 @@ async def supervise(
     if gate is None:
         raise UsageError(f"the run ended before the block began: {result.reason}")
     gate._result = result
+
+
+def _parted(policies: Sequence[Policy] | None, options: Mapping[str, Any]) -> tuple[Any, Any]:
+    """The options of the run, and those of its record. Raises UsageError."""
+    arguments.check_options("supervise", options, arguments.OnceOptions, "prompt", *SERVICES, "tools", "model")
+    of_run, bounds = arguments.parted(options)
+    if policies is not None and of_run.setdefault("policies", policies) is not policies:
+        raise UsageError("`policies` is given twice; give it once")
+    return of_run, bounds
 
 
 @asynccontextmanager

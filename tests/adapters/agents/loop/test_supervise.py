@@ -14,7 +14,8 @@ from anyio.lowlevel import checkpoint
 from proctor.adapters import FunctionAdapter, ToolRefused, supervise
 from proctor.policies import Deny, Limits, Policy, parse_policies
 from proctor.policies.events import ToolCallStarted
-from proctor.supervisor import ApprovalAnswer, ApprovalRequest, RunResult, UsageError
+from proctor.policies.events.calls import ToolCall
+from proctor.supervisor import ApprovalAnswer, ApprovalRequest, Redaction, RunResult, UsageError
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
@@ -51,6 +52,45 @@ async def test_an_allowed_call_runs_and_a_refused_one_does_not(tmp_path: Path) -
     assert (gate.result.status, gate.result.output) == ("completed", {"left": "a"})
     assert [(v.tool_name, v.enforcement) for v in gate.result.policy.violations] == [("rm", "prevented")]
     assert types(gate.result).count("tool_call_denied") == 1
+
+
+async def test_a_block_has_the_options_of_any_run() -> None:
+    """Functions of nets, how to continue, what is redacted, how much is recorded: as `run_once` checks them."""
+    net = "limit rm to 3 per session"
+    refused: list[str] = []
+
+    def validate(call: ToolCall, *_: Any) -> str:
+        refused.append(call.name)
+        return "not today"
+
+    policy = Policy(name="p", on_violation="deny", nets=[net])
+    options: dict[str, Any] = {"continuation": "none", "redaction": Redaction(off=True), "max_messages": 9}
+    async with supervise([policy], validators={net: validate}, **options) as gate:
+
+        @gate.tool
+        def rm() -> None:
+            raise AssertionError
+
+        with pytest.raises(ToolRefused):
+            await rm()
+
+    assert refused == ["rm"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"validator": {}}, "`supervise` takes no `validator`; did you mean `validators`"),
+        ({"mappers": 3}, "`mappers` is not a mapping"),
+        ({"max_events": 0}, "max_events is 0"),
+        ({"policies": ()}, "`policies` is given twice"),
+    ],
+)
+async def test_an_option_that_no_run_has_is_an_error(wrong: dict[str, Any], message: str) -> None:
+    """Before anything starts, and with a suggestion."""
+    with pytest.raises(UsageError, match=message):
+        async with supervise([OPEN], **wrong):
+            raise AssertionError
 
 
 async def test_a_refusal_can_be_the_result() -> None:
