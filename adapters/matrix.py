@@ -64,13 +64,11 @@ def settled(capabilities: Capabilities) -> Capabilities:
 
 
 ELSEWHERE = (
-    AgentSpec(
-        name="mcp", about="any MCP server, behind `proctor mcp`", install="pip install '.[mcp]'", modules=("mcp",)
-    ),
+    AgentSpec(name="mcp", about="any MCP server, behind `proctor mcp`", extra="mcp", modules=("mcp",)),
     AgentSpec(
         name="hook",
         about="a person's own Claude Code, by `proctor hook`",
-        install="npm install -g @anthropic-ai/claude-code",
+        others="npm install -g @anthropic-ai/claude-code",
         programs=("claude",),
     ),
 )

@@ -23,7 +23,7 @@ class AgentSpec(NamedTuple):
         about: A description, for the matrix.
         adapter: Its adapter below this folder, `module:Class`; None for one that is not made by name.
         extra: The extra of this package that installs its dependencies.
-        install: How to install its dependencies.
+        others: How to install its dependencies that no extra installs.
         modules: Modules that must be importable; or one of the programs, if it has any.
         programs: One of these must be on PATH.
         command: The executable of an agent that speaks the Agent Client Protocol.
@@ -38,7 +38,7 @@ class AgentSpec(NamedTuple):
     about: str
     adapter: str | None = None
     extra: str | None = None
-    install: str = ""
+    others: str = ""
     modules: tuple[str, ...] = ()
     programs: tuple[str, ...] = ()
     command: str | None = None
@@ -52,12 +52,17 @@ class AgentSpec(NamedTuple):
         """Its name without the protocol."""
         return self.name.removeprefix("acp: ")
 
+    @property
+    def install(self) -> str:
+        """How to install its dependencies; empty if it has none."""
+        return install_of(self.extra) if self.extra else self.others
+
 
 def _over_acp(program: str, about: str, package: str, first_run: str | None = None) -> AgentSpec:
     return AgentSpec(
         name=f"acp: {program}",
         about=f"{about} over ACP",
-        install=f"npm install -g {package}",
+        others=f"npm install -g {package}",
         programs=(program,),
         command=program,
         first_run=first_run,
@@ -70,7 +75,6 @@ SPECS: Final = (
         about="Claude Code",
         adapter="claude.adapter:ClaudeAdapter",
         extra="claude",
-        install="pip install '.[claude]'",
         modules=("claude_agent_sdk",),
         model_provider="anthropic",
         first_run="claude {task}",
@@ -81,7 +85,6 @@ SPECS: Final = (
         about="Codex",
         adapter="codex.adapter:CodexAdapter",
         extra="codex",
-        install="pip install '.[codex]'",
         modules=("codex_cli_bin",),
         programs=("codex",),
         model_provider="openai",
@@ -97,7 +100,7 @@ SPECS: Final = (
         name="amp",
         about="Amp",
         adapter="amp.adapter:AmpAdapter",
-        install="npm install -g @sourcegraph/amp",
+        others="npm install -g @sourcegraph/amp",
         programs=("amp",),
         first_run="amp {task}",
         probed=True,
@@ -107,7 +110,6 @@ SPECS: Final = (
         about="agents of pydantic-ai",
         adapter="pydantic_ai.adapter:PydanticAIAdapter",
         extra="pydantic-ai",
-        install="pip install '.[pydantic-ai]'",
         modules=("pydantic_ai",),
     ),
     AgentSpec(
@@ -115,7 +117,6 @@ SPECS: Final = (
         about="agents of the OpenAI Agents SDK",
         adapter="openai_agents.adapter:OpenAIAgentsAdapter",
         extra="openai-agents",
-        install="pip install '.[openai-agents]'",
         modules=("agents",),
         model_provider="openai",
     ),
@@ -124,7 +125,7 @@ SPECS: Final = (
         name="shell",
         about="bash command lines",
         adapter="shell:ShellAdapter",
-        install="install bash",
+        others="install bash",
         programs=("bash",),
         first_run='shell "make test"',
         resumable=False,

@@ -1,11 +1,22 @@
 """Without an extra: one error that names it, whatever needed it."""
 
+import ast
 import json
 import os
 import subprocess
 import sys
+from functools import cache
+from importlib.metadata import PackageNotFoundError, metadata, packages_distributions, requires
 from pathlib import Path
 from typing import Any
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from page_blocks import ROOT
+
+from proctor.adapters.agents.catalog import SPECS
+from proctor.adapters.cli.commands import agents, serve
+from proctor.adapters.matrix import ELSEWHERE
 
 RUN = ("run", "--policy", "org.yaml", "--store", "runs.db", "--adapter")
 
@@ -54,3 +65,66 @@ def test_a_missing_extra_is_named(cli: Any, place: Path) -> None:
         assert code == 3, (words, errors)
         assert f"pip install '.[{extra}]'" in errors, (words, errors)
         assert len(errors.splitlines()) == 1, (words, errors)
+
+
+EXTRAS = frozenset(metadata("proctor").get_all("Provides-Extra") or ())
+BROUGHT = [
+    *((str(spec.extra), module) for spec in (*SPECS, *ELSEWHERE) for module in spec.modules),
+    *(("web", module) for module in (*serve._LIBRARIES, "segno")),
+    *(("mcp", module) for module in agents._LIBRARIES),
+]
+
+
+def test_every_extra_that_an_error_names_is_one_of_the_package() -> None:
+    """Wherever the code says how to install something."""
+    named = {spec.extra for spec in (*SPECS, *ELSEWHERE) if spec.extra}
+    for path in [path for folder in ("supervisor", "adapters") for path in (ROOT / folder).rglob("*.py")]:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("install_of", "NotInstalledError"):
+                named |= {str(each.value) for each in node.args[-1:] if isinstance(each, ast.Constant)}
+
+    assert len(named) > 8
+    assert named - EXTRAS == set()
+
+
+def test_an_extra_brings_the_modules_that_are_looked_for() -> None:
+    """Itself, or by what it requires; of an extra that is installed here, none is missing."""
+    brings = {module: {*map(canonicalize_name, names)} for module, names in packages_distributions().items()}
+    installed = set().union(*brings.values())
+    lost = [
+        (extra, module)
+        for extra, module in BROUGHT
+        if named_by(extra) <= installed and not brings.get(module, set()) & brought_by(extra)
+    ]
+
+    assert lost == []
+
+
+def named_by(extra: str) -> set[str]:
+    """What the package requires for this extra."""
+    found = map(Requirement, requires("proctor") or ())
+    return {
+        canonicalize_name(each.name)
+        for each in found
+        if each.marker is not None and each.marker.evaluate({"extra": extra})
+    }
+
+
+@cache
+def brought_by(extra: str) -> set[str]:
+    """What the package with this extra requires, and what that requires, as far as it is installed."""
+    found: set[tuple[str, str]] = set()
+    waiting = [("proctor", extra)]
+    while waiting:
+        name, its_extra = waiting.pop()
+        if (name, its_extra) in found:
+            continue
+        found.add((name, its_extra))
+        try:
+            requirements = [Requirement(line) for line in requires(name) or ()]
+        except PackageNotFoundError:
+            continue
+        for each in requirements:
+            if each.marker is None or each.marker.evaluate({"extra": its_extra}):
+                waiting += [(canonicalize_name(each.name), extra) for extra in ("", *each.extras)]
+    return {name for name, _ in found}
