@@ -13,7 +13,7 @@ ProctorError
     └── UnknownSessionError       unknown_session       it does not have the session to resume
 """
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, TypeAlias
 
 from proctor.policies.errors import EventError, PolicyError, PolicyViolationError, ProctorError
 from proctor.policies.values.foreign_code import as_error
@@ -90,23 +90,48 @@ class OwnerLostError(ProctorError):
         self.details = details or {}
 
 
+StoreErrorKind: TypeAlias = Literal[
+    "unwritable",
+    "not_a_store",
+    "newer_schema",
+    "older_schema",
+    "truncated",
+    "corrupt",
+    "gone",
+    "closed",
+    "forked",
+    "bad_record",
+    "conflict",
+    "run_exists",
+    "no_run",
+    "run_over",
+    "started",
+    "claimed",
+    "session_busy",
+    "fenced",
+    "call_started",
+    "no_approval",
+    "answered",
+    "other_input",
+    "not_allowed",
+    "no_command",
+]
+"""What a store's error is about; docs/reference/errors.md says what each means."""
+
+
 class StoreError(ProctorError):
     """The store cannot be read or written.
 
     Attributes:
         message: The problem, in words.
-        kind: The problem, for programs: `not_a_store`, `newer_schema`, `older_schema`, `truncated`, `corrupt`, `gone`
-            (removed or replaced while in use), `unwritable`, `bad_record`, `closed`; of runs and their owners
-            `run_exists`, `no_run`, `run_over`, `started`, `claimed`, `session_busy`, `fenced` (somebody else owns the
-            run now); of approvals `no_approval`, `answered`, `other_input`, `not_allowed`; of a command that cannot
-            be read `no_command`; of an import `conflict`.
+        kind: The problem, for programs; the page on errors and exit codes lists them.
         policy: Of a run, the policy report.
         partial: Of a run, the result so far.
     """
 
     code: ClassVar[str] = "store_error"
 
-    def __init__(self, message: str, *, kind: str = "unwritable") -> None:
+    def __init__(self, message: str, *, kind: StoreErrorKind = "unwritable") -> None:
         super().__init__(message)
         self.kind = kind
         self.policy: Any = None

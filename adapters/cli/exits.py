@@ -23,6 +23,7 @@ from ..kit.display_text import escape_control, escape_control_lines
 
 if TYPE_CHECKING:
     from proctor.policies.errors import Problem
+    from proctor.supervisor.errors import StoreErrorKind
 
 
 FINE, VIOLATED, BAD_INPUT, FAILED = 0, 1, 2, 3
@@ -38,7 +39,7 @@ _CODES = {
     "unknown_session": FAILED,
 }
 """Exit codes by the `code` of an error; every other error raised on purpose is bad input."""
-_NOT_A_STORE = ("not_a_store", "newer_schema", "older_schema", "run_exists")
+_NOT_A_STORE: tuple[StoreErrorKind, ...] = ("not_a_store", "newer_schema", "older_schema", "run_exists")
 """Kinds of store errors that are bad input, not failures of the machine."""
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 

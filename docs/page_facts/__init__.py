@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from . import agents, commands, events, figures, followed, frameworks, records
+from . import agents, commands, errors, events, figures, followed, frameworks, records
 
 ROOT = Path(__file__).parents[2]
 FACTS: dict[str, Callable[[str], str]] = {
@@ -23,6 +23,7 @@ FACTS: dict[str, Callable[[str], str]] = {
     "portable": agents.portable_names,
     "rules": records.rule_files,
     "sizing": figures.sizing,
+    "store_errors": errors.store_kinds,
     "tools": agents.tools,
 }
 """Kinds of facts; each is given the name of what the facts are about."""

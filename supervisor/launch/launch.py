@@ -19,7 +19,7 @@ from proctor.policies.events.run_context import Capabilities, RunContext, portab
 from proctor.policies.monitor.monitor import Monitor
 
 from ..arguments import Continuation, check_named, check_order, check_text, recordable
-from ..errors import StartsBlockedError, StoreError, UsageError
+from ..errors import StartsBlockedError, StoreError, StoreErrorKind, UsageError
 from ..machine.event_factory import PriorSession
 from ..machine.interface import Begin
 from ..machine.machine import RunMachine
@@ -216,8 +216,8 @@ ENDED_S = LEASE_S + 10.0
 
 _TRIES = 10
 _MOST = 100
-_NOT_FREE = ("claimed", "session_busy", "started", "run_over", "no_run")
-_REFUSED = (*_NOT_FREE, "run_exists", "fenced", "bad_record")
+_NOT_FREE: tuple[StoreErrorKind, ...] = ("claimed", "session_busy", "started", "run_over", "no_run")
+_REFUSED: tuple[StoreErrorKind, ...] = (*_NOT_FREE, "run_exists", "fenced", "bad_record")
 """Errors after which the store has not stored the run."""
 
 

@@ -22,7 +22,7 @@ from proctor.policies.events import TERMINAL, Event
 from proctor.policies.values.amounts import counted
 from proctor.policies.values.foreign_code import as_error
 
-from ..errors import StoreError
+from ..errors import StoreError, StoreErrorKind
 from ..machine import interface
 from ..machine.run_state import estimated_size
 from ..store.invariants import fenced
@@ -74,7 +74,7 @@ longer, as in a process that was suspended, somebody else may have ended the run
 SETTLE_S = 1.0
 """The first pause before an append is retried after the run; it doubles each time, up to thirty times itself."""
 
-NEVER = (
+NEVER: tuple[StoreErrorKind, ...] = (
     *("closed", "bad_record", "fenced", "run_over", "call_started", "conflict"),
     *("gone", "truncated", "forked", "newer_schema"),
 )

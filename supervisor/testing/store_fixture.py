@@ -12,7 +12,7 @@ import anyio
 
 from proctor.policies.events import Event, MessageReceived
 
-from ..errors import StoreError
+from ..errors import StoreError, StoreErrorKind
 from ..ports.store import Store
 from ..ports.stored_types import RunInfo
 from ..store.memory_store import MemoryStore
@@ -35,7 +35,7 @@ def texts(events: Sequence[Event]) -> list[Any]:
     return [event.content for event in events if isinstance(event, MessageReceived)]
 
 
-async def kind_of_refusal(attempt: Any) -> str | None:
+async def kind_of_refusal(attempt: Any) -> StoreErrorKind | None:
     """The kind of the StoreError that awaiting raises, or None when it raises none."""
     try:
         await attempt

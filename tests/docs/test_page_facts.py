@@ -3,19 +3,27 @@
 import json
 import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from page_blocks import ROOT, blocks, name_of
 from page_facts import pages, written
+from page_facts.errors import MEANINGS
 from page_facts.followed import shortest
 
 from proctor.adapters.agents.catalog import ADAPTERS
 from proctor.policies import decode_event
 from proctor.policies.events import EVENT_TYPES
+from proctor.supervisor.errors import StoreErrorKind
 
 DOCS = ROOT / "docs"
 AGENTS = {"function": "loop", "replay": "scripted"}
 """Pages whose names are not those of their adapters."""
+
+
+def test_every_kind_of_a_stores_error_is_explained() -> None:
+    """And no other."""
+    assert set(MEANINGS) == set(get_args(StoreErrorKind))
 
 
 @pytest.mark.parametrize("page", list(pages()), ids=name_of)

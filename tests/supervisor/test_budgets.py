@@ -12,6 +12,7 @@ from proctor.policies import events as ev
 from proctor.policies.limits import Budget, BudgetAccount, Limit, Limits
 from proctor.supervisor import MemoryStore, RunResult, StoreError, Supervisor, run_once
 from proctor.supervisor.control.ownership import reap
+from proctor.supervisor.errors import StoreErrorKind
 from proctor.supervisor.launch.plan import written
 from proctor.supervisor.ports.budget_ledger import Reservation
 from proctor.supervisor.ports.stored_types import ApprovalAnswer, ApprovalRequest, Owner, RunInfo
@@ -253,7 +254,7 @@ async def test_a_store_that_cannot_reserve_lets_nothing_start() -> None:
 @pytest.mark.trio
 @pytest.mark.parametrize(("failures", "kind", "attempts"), [(2, "unwritable", 3), (99, "gone", 1)])
 async def test_a_store_that_cannot_settle_is_asked_again_and_does_not_hold_the_run_up(
-    failures: int, kind: str, attempts: int, autojump_clock: object
+    failures: int, kind: StoreErrorKind, attempts: int, autojump_clock: object
 ) -> None:
     """Nobody else tells it what was used since; one that is gone is not asked: who reserves next finds it over."""
     settled: list[str] = []

@@ -10,6 +10,7 @@ import trio.testing
 from proctor.policies import Event, RunContext, compile_policy, merge_policies, parse_policies
 from proctor.policies.events import MessageReceived, RunCompleted, RunFailed
 from proctor.supervisor import MemoryStore, StoreError
+from proctor.supervisor.errors import StoreErrorKind
 from proctor.supervisor.machine import interface
 from proctor.supervisor.machine.machine import RunMachine
 from proctor.supervisor.machine.run_state import RunIdentity
@@ -145,7 +146,7 @@ async def test_a_run_that_is_over_asks_again_ever_more_rarely(failures: int, aut
 @pytest.mark.parametrize(
     "kind", ["closed", "bad_record", "fenced", "run_over", "call_started", "conflict", "gone", "truncated", "forked"]
 )
-async def test_a_store_that_never_will_is_asked_no_more(kind: str, autojump_clock: object) -> None:
+async def test_a_store_that_never_will_is_asked_no_more(kind: StoreErrorKind, autojump_clock: object) -> None:
     """The record stays as it is, and is still owed."""
     store = ScriptedStore(FULL, FULL, StoreError("never", kind=kind))
     run = Written(store)

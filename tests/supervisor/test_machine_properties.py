@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from proctor.policies import Limit, Limits, RunContext, ToolCall, compile_policy, merge_policies
 from proctor.policies import events as ev
 from proctor.policies.policy import Approval, Deny, Policy
-from proctor.supervisor.errors import ProviderError, StoreError
+from proctor.supervisor.errors import ProviderError, StoreError, StoreErrorKind
 from proctor.supervisor.machine import interface
 from proctor.supervisor.machine.ending import described
 from proctor.supervisor.machine.interface import (
@@ -233,7 +233,7 @@ class Interleavings(RuleBasedStateMachine):
 
     @precondition(lambda self: not self.broken and self.acked < self.recorded)
     @rule(kind=st.sampled_from(["unwritable", "bad_record"]))
-    def store_fails(self, kind: str) -> None:
+    def store_fails(self, kind: StoreErrorKind) -> None:
         self.broken = True
         self.feed(interface.StoreFailed(now_ms=self.now, error=StoreError("full", kind=kind)))
 

@@ -18,7 +18,7 @@ from proctor.policies import events as ev
 from proctor.supervisor import KillSwitch, MemoryStore, Supervisor, create_run, execute_run, run_once
 from proctor.supervisor.control.approval_inbox import answer, pending
 from proctor.supervisor.control.ownership import LEASE_S, Ownership, reap, withdraw_created
-from proctor.supervisor.errors import ApprovalError, StoreError, UsageError
+from proctor.supervisor.errors import ApprovalError, StoreError, StoreErrorKind, UsageError
 from proctor.supervisor.log import logger
 from proctor.supervisor.ports.processes import leave, run_of
 from proctor.supervisor.ports.stored_types import ApprovalAnswer, Cancel, Owner, RunInfo
@@ -477,7 +477,7 @@ async def test_a_created_run_that_another_has_started_meanwhile_is_not_started_a
     ("kind", "settled"), [("fenced", True), ("closed", True), ("unwritable", False), (None, True)]
 )
 async def test_a_lease_that_was_not_renewed_is_tried_again_soon_unless_it_is_gone(
-    kind: str | None, settled: bool
+    kind: StoreErrorKind | None, settled: bool
 ) -> None:
     """An owner that was let go, and a closed store, answer the same each time."""
 

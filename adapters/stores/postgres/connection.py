@@ -21,7 +21,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import Format
 
 from proctor.supervisor.arguments import check_text
-from proctor.supervisor.errors import StoreError, UsageError
+from proctor.supervisor.errors import StoreError, StoreErrorKind, UsageError
 from proctor.supervisor.ports.stored_types import label_text
 
 from ..tables.batches import PAGE_BYTES, PAGE_ROWS, Condition, Dialect, marked, new_id, store_mark
@@ -238,7 +238,7 @@ def cut(connection: psycopg.Connection[Any]) -> None:
         copy.shutdown(socket.SHUT_RDWR)
 
 
-_HINTS: tuple[tuple[type[Error], str, str], ...] = (
+_HINTS: tuple[tuple[type[Error], StoreErrorKind, str], ...] = (
     (errors.InsufficientPrivilege, "unwritable", "does not allow this to the role of the URL"),
     (errors.ReadOnlySqlTransaction, "unwritable", "is read-only: name the primary server"),
     (errors.UndefinedTable, "gone", "has lost its tables while it was in use"),

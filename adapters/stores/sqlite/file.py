@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from urllib.parse import quote
 
 from proctor.policies.errors import os_words
-from proctor.supervisor.errors import StoreError, UsageError
+from proctor.supervisor.errors import StoreError, StoreErrorKind, UsageError
 
 from ...kit.values import atomic_write
 from ..tables import schema
@@ -174,7 +174,7 @@ def file_id(found: os.stat_result) -> _File:
     return found.st_dev, found.st_ino
 
 
-_HINTS: dict[int, tuple[str, str]] = {
+_HINTS: dict[int, tuple[StoreErrorKind, str]] = {
     sqlite3.SQLITE_FULL: (
         "unwritable",
         "is full: free space on its disk, or raise `max_bytes` if that was set; reading still works",
