@@ -14,11 +14,50 @@ from page_facts.followed import shortest
 from proctor.adapters.agents.catalog import ADAPTERS
 from proctor.policies import decode_event
 from proctor.policies.events import EVENT_TYPES
+from proctor.policies.reading import tree
+from proctor.policies.values import regexes
+from proctor.supervisor.arguments import BOUNDS, RecordOptions
 from proctor.supervisor.errors import StoreErrorKind
+from proctor.supervisor.launch.history import TRANSCRIPT_BYTES
+from proctor.supervisor.machine import run_state
+from proctor.supervisor.run import journal
+from proctor.supervisor.run.recovery import LEASE_S
 
 DOCS = ROOT / "docs"
 AGENTS = {"function": "loop", "replay": "scripted"}
 """Pages whose names are not those of their adapters."""
+
+MIB = 1024 * 1024
+IN_SENTENCES = [
+    ("operate/event-log.md", f"| one event | about {run_state.MOST_BYTES // MIB} MiB;"),
+    ("operate/event-log.md", f"| {BOUNDS.max_messages:,} and about {BOUNDS.max_message_bytes // MIB} MiB each for"),
+    ("operate/event-log.md", f"| {BOUNDS.max_events:,} and about {BOUNDS.max_event_bytes // MIB} MiB (`max_events`"),
+    ("operate/event-log.md", f"| the latest {journal.MOST:,} or {journal.MOST_BYTES // MIB} MiB; `events_before`"),
+    ("operate/event-log.md", f"| {journal.CAPACITY:,} or {journal.CAPACITY_BYTES // MIB} MiB; then proctor reads"),
+    ("operate/event-log.md", f"| a replayed conversation | the latest {TRANSCRIPT_BYTES // MIB} MiB |"),
+    ("operate/runs.md", f"others after {LEASE_S:g} seconds without a heartbeat"),
+    ("policies/conditions.md", f"can examine {regexes.WORK:,} bytes in all"),
+    ("policies/conditions.md", f"matches longer than {regexes.VIEW:,} bytes"),
+    ("policies/index.md", f"| {tree.MAX_TEXT:,} characters, {tree.MAX_VALUES:,} values, {tree.MAX_DEPTH} levels;"),
+    ("policies/index.md", f"stand for {tree.MAX_BORROWED:,} values; regular expressions of {regexes.MOST_STEPS:,}"),
+]
+"""Figures within a sentence of a page, as the code has them."""
+
+
+@pytest.mark.parametrize(("page", "sentence"), IN_SENTENCES)
+def test_a_figure_in_a_sentence_is_that_of_the_code(page: str, sentence: str) -> None:
+    """As what it counts changes, so does the page."""
+    assert sentence in (DOCS / page).read_text(encoding="utf-8")
+
+
+def test_the_defaults_that_options_describe_are_those_of_the_record() -> None:
+    """The docstring of the options, where a caller reads them."""
+    described = " ".join((RecordOptions.__doc__ or "").split())
+    figures = re.findall(r"`?(max_\w+): .*?[Bb]y default ([\d,]+)( MiB)?\.", described)
+
+    assert {name: int(figure.replace(",", "")) * (MIB if unit else 1) for name, figure, unit in figures} == {
+        name: getattr(BOUNDS, name) for name in BOUNDS.__struct_fields__
+    }
 
 
 def test_every_kind_of_a_stores_error_is_explained() -> None:
