@@ -12,10 +12,13 @@ from proctor.policies import Before, EventError, Limits, RunContext, ToolCall, c
 from proctor.policies import events as ev
 from proctor.policies.policy import Approval, Deny, Policy
 from proctor.supervisor.arguments import RecordBounds
-from proctor.supervisor.machine import interface
+from proctor.supervisor.machine import interface, resume
+from proctor.supervisor.machine.ending import RunEnding
 from proctor.supervisor.machine.interface import AnswerGate, CancelAdapter, Effect, Finish, RequestApproval
 from proctor.supervisor.machine.machine import RunMachine
-from proctor.supervisor.machine.run_state import RunIdentity
+from proctor.supervisor.machine.provider_events import ProviderEvents
+from proctor.supervisor.machine.reservations import Budgets
+from proctor.supervisor.machine.run_state import Outbox, RecordCounts, RunIdentity, RunState
 from proctor.supervisor.ports.stored_types import ApprovalAnswer
 from proctor.supervisor.redaction import Redaction, Redactor
 
@@ -372,3 +375,20 @@ def test_a_snapshot_is_refused_where_it_would_lose_events_or_cannot_be_read() ->
     for data in (b"", b"{}", b"[1]", b"\xff", written[:-1], written.replace(b'"now_ms":1', b'"now_ms":"x"')):
         with pytest.raises(EventError, match="not a snapshot of a run"):
             RunMachine.restore(data, COMPILED.monitor(RunContext()))
+
+
+@pytest.mark.parametrize(
+    ("part", "kept", "made_anew"),
+    [
+        (RunState, resume._State, "identity monitor redactor counts outbox"),
+        (Outbox, resume._Outbox, "_redactor unwritten unwritten_bytes _lines _ready"),
+        (RecordCounts, resume._Counts, "_bounds over"),
+        (ProviderEvents, resume._Reports, "_state"),
+        (Budgets, resume._Budgets, "_state on_reserved"),
+        (RunEnding, resume._RunEnding, "state gate reports budgets notes"),
+    ],
+)
+def test_a_snapshot_keeps_every_field_but_those_that_are_made_anew(part: Any, kept: Any, made_anew: str) -> None:
+    """A field that a part gains or loses is one that its snapshot gains or loses."""
+    assert {*kept.__struct_fields__, *made_anew.split()} == set(part.__slots__)
+    assert not set(kept.__struct_fields__) & set(made_anew.split())
