@@ -158,6 +158,20 @@ def test_architecture_names_what_its_files_define() -> None:
         assert any(defined.search(path.read_text(encoding="utf-8")) for path in paths), f"no `{name}` in `{file}`"
 
 
+def test_decisions_name_what_is_there() -> None:
+    """Whatever looks like a function, a class or a written name is one of ours, but for those of others."""
+    words = {"EventSource", "pg_snapshot_xmin", "pg_xact_status"}
+    for folder in ("policies", "supervisor", "adapters"):
+        for path in (ROOT / folder).rglob("*.py"):
+            words.update(re.findall(r"\w+", path.read_text(encoding="utf-8")))
+    lost = []
+    for page in (ROOT / "docs" / "decisions").glob("*.md"):
+        named = re.findall(r"`([a-z]+_[a-z_]+|[A-Z][a-z]+[A-Za-z]*)(?:\(\))?`", page.read_text(encoding="utf-8"))
+        lost += [f"{name_of(page)}: {name}" for name in named if name not in words]
+
+    assert lost == []
+
+
 def test_links_lead_somewhere() -> None:
     """To a file of the project, or to the web. The build of the site checks the places within pages."""
     lost = []
