@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
-from functools import partial
+from functools import partial, reduce
 from hashlib import sha256
 from math import isnan
 from pathlib import Path
@@ -89,6 +89,23 @@ fail_on_option = click.option(
     show_default=True,
     help="Exit with 1 on a violation with this action or a stricter one.",
 )
+
+
+def session_option(about: str) -> Callable[[Command], Command]:
+    """The session that a command is about."""
+    return click.option("--session", metavar="ID", help=about)
+
+
+def scope_options(which: str, *, session: str, label: str = "label") -> Callable[[Command], Command]:
+    """`--session`, `--tenant` and `--label`: which runs a command is about. `labels` may be repeated."""
+    options = (
+        session_option(session),
+        click.option("--tenant", metavar="NAME", help=f"{which} of this tenant."),
+        click.option(
+            "--label", label, multiple=label == "labels", metavar="NAME=VALUE", help=f"{which} with this label."
+        ),
+    )
+    return lambda command: reduce(lambda made, option: option(made), reversed(options), command)
 
 
 def tools_option(about: str) -> Callable[[Command], Command]:

@@ -49,7 +49,7 @@ def scope_of(
     if len(given) != 1:
         raise UsageError("name one of `run_id`, `session_id`, `tenant`, `label`, or use `everything=True`")
     if label is not None and not all(label.partition("=")[:2]):
-        raise UsageError(f"`label` is `{label}`; use KEY=VALUE")
+        raise UsageError(f"`label` is `{label}`; use NAME=VALUE")
     return Scope(*given[0])
 
 

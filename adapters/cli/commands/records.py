@@ -28,6 +28,7 @@ from ..options import (
     json_option,
     opened,
     run_async,
+    session_option,
     size_text,
     store_named,
     store_option,
@@ -229,7 +230,7 @@ def _copy(store: str | None, target: str, *, as_json: bool) -> None:
 
 
 @click.command("export")
-@click.option("--session", metavar="ID", help="Only this session.")
+@session_option("Only this session.")
 @output_parameter
 @store_option
 @json_option

@@ -31,6 +31,7 @@ from ..options import (
     read_policies,
     read_prompt,
     run_async,
+    session_option,
     store_option,
     with_command,
 )
@@ -64,7 +65,7 @@ if TYPE_CHECKING:
 @click.option("--model", help="The model, if the agent has a choice.")
 @click.option("--cwd", type=click.Path(exists=True, file_okay=False), help="The directory that the agent works in.")
 @click.option("--set", "settings", metavar="KEY=VALUE", multiple=True, help="An option of the adapter.")
-@click.option("--session", metavar="ID", help="Continue this session.")
+@session_option("Continue this session.")
 @click.option(
     "--continuation",
     type=click.Choice(["auto", "native", "replay", "none"]),

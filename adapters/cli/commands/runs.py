@@ -36,6 +36,7 @@ from ..options import (
     read_compiled,
     read_one_session,
     run_async,
+    scope_options,
     store_option,
 )
 from ..output import console, echo_hanging, echo_json, note, output_option
@@ -63,9 +64,7 @@ _PROMPT_ROOM = 20
     type=click.Choice(_STATUSES),
     help="Only runs with this status; `waiting`: an approval is pending.",
 )
-@click.option("--session", metavar="ID", help="Only runs of this session.")
-@click.option("--tenant", metavar="NAME", help="Only runs of this tenant.")
-@click.option("--label", "labels", multiple=True, metavar="NAME=VALUE", help="Only runs with this label.")
+@scope_options("Only runs", session="Only runs of this session.", label="labels")
 @click.option("--agent", metavar="NAME", help="Only runs of this agent.")
 @click.option(
     "--since",

@@ -20,6 +20,7 @@ from ..options import (
     opened,
     operated,
     run_async,
+    scope_options,
     store_option,
     wait_option,
 )
@@ -37,9 +38,7 @@ _REASON = "killed by an operator"
 @click.command()
 @click.argument("target", metavar="[RUN]", required=False)
 @click.option("--run", metavar="RUN", help="The same as RUN: an id, its beginning, or `last`.")
-@click.option("--session", metavar="ID", help="The run of this session.")
-@click.option("--tenant", metavar="NAME", help="Every run of this tenant.")
-@click.option("--label", metavar="KEY=VALUE", help="Every run with this label.")
+@scope_options("Every run", session="The run of this session.")
 @click.option("--all", "everything", is_flag=True, help="Every run.")
 @click.option(
     "--no-new-starts", is_flag=True, help="Also prevent new starts of such runs, in any process, until --lift."
