@@ -348,7 +348,7 @@ async def _release_claim(store: Store, info: RunInfo, epoch: int) -> None:
     await _persistently(withdrawn)
 
 
-async def let_go(store: Store, run_id: str, *, epoch: int) -> None:
+async def let_go(store: RunRegistry, run_id: str, *, epoch: int) -> None:
     """Release a created run that this owner has not started: another may start it, or end it."""
     await _persistently(partial(store.release_run, run_id, epoch=epoch))
 

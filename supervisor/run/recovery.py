@@ -25,7 +25,7 @@ from ..machine.machine import RunMachine
 from ..machine.run_state import RunIdentity
 from ..ports.adapter import EndOrphans
 from ..ports.processes import enter, leave, process_mark
-from ..ports.store import RunRegistry, Store, closing
+from ..ports.store import EventLog, RunRegistry, Store, closing
 from ..ports.stored_types import ENDING, Owner, RunInfo
 from ..store.invariants import create_next
 from .journal import ANSWER_S
@@ -223,7 +223,7 @@ async def _ended(store: Store, run: RunInfo, epoch: int, cause: interface.Cancel
     return True
 
 
-async def _observe_earlier_usage(store: Store, session_id: str, before: int, monitor: Monitor) -> None:
+async def _observe_earlier_usage(store: EventLog, session_id: str, before: int, monitor: Monitor) -> None:
     """What the session's earlier runs used, which a sum that an agent reports may include."""
     async with closing(store.read(session_id)) as events:
         async for event in events:

@@ -17,7 +17,7 @@ from proctor.policies.values.json_values import NOT_JSON, json_words
 
 from ..arguments import check_store, moment_before
 from ..errors import StoreError, UsageError
-from ..ports.store import EventLog, Store, all_runs, closing
+from ..ports.store import EventLog, RunRegistry, Store, all_runs, closing
 from ..ports.stored_types import RunFilter, RunInfo, RunStatus
 from ..redaction import Redactor
 from .records import Status
@@ -82,7 +82,7 @@ async def prune(
     return pruning.report
 
 
-async def _candidates(store: Store, cutoff: datetime) -> list[str]:
+async def _candidates(store: RunRegistry, cutoff: datetime) -> list[str]:
     """The sessions with a run that began before that moment and is over."""
     where = RunFilter(until=cutoff, status=_ENDED)
     found = dict.fromkeys([run.session_id async for run in all_runs(store, where=where)])

@@ -11,7 +11,7 @@ from proctor.policies import events as ev
 from proctor.policies.limits import BudgetAccount
 
 from ..ports.budget_ledger import Reservation, ReservationResult
-from ..ports.store import Store
+from ..ports.store import BudgetLedger, Store
 from ..ports.stored_types import NOBODY_IN_TIME, AnswerGiven, ApprovalAnswer, Block, Cancel, RunInfo, UnblockStarts
 from .store_fixture import StoreChecks, at_once, kind_of_refusal, message, stored
 from .store_runs import LONG_S, begun, owner, owner_of
@@ -227,7 +227,14 @@ def money(most: float = 10, *, key: str = "", window: str = "") -> BudgetAccount
 
 
 async def draw(
-    store: Store, epoch: int, run_id: str, claim: BudgetAccount, *, used: float = 0, want: float = 0, least: float = 0
+    store: BudgetLedger,
+    epoch: int,
+    run_id: str,
+    claim: BudgetAccount,
+    *,
+    used: float = 0,
+    want: float = 0,
+    least: float = 0,
 ) -> ReservationResult:
     """The answer to one reservation."""
     (answer,) = await store.reserve(
