@@ -68,12 +68,15 @@ class TimelineItems:
             tool_name=getattr(event, "tool_name", None) or None,
             tool_input=input,
         )
-        if isinstance(event, ev.ApprovalEvent):
-            item = replace(item, approval_id=event.approval_id)
+        if isinstance(event, ev.ToolCallDenied):
+            item = replace(item, why=(f"the model is told: {event.tell_model or 'nothing'}",))
         if isinstance(event, ev.ToolApprovalRequested):
             answerable = not event.ran and bool(event.held or event.input_digest)
-            why = tuple(_asked_by(event)) if event.held and not event.ran else ()
-            item = replace(item, approval_id=event.approval_id if answerable else None, why=why)
+            waits = event.held and not event.ran
+            why = tuple(_asked_by(event)) if waits else ()
+            item = replace(item, approval_id=event.approval_id if answerable else None, waits=waits, why=why)
+        elif isinstance(event, ev.ApprovalEvent):
+            item = replace(item, approval_id=event.approval_id, closed=f"{label}{_closed(event)}")
         return item
 
     def call(self, event: ev.ToolEvent | ev.ToolOutcome) -> str:
@@ -88,7 +91,7 @@ class TimelineItems:
             self._denied[event.tool_call_id] = None
             if len(self._denied) > _CALLS_KNOWN:
                 del self._denied[next(iter(self._denied))]
-            return "bad", "denied", f"{call}; the model is told: {event.tell_model or 'nothing'}"
+            return "bad", "denied", call
         return ("care", "ran", f"{call} although it was denied") if denied else ("good", "allowed", call)
 
     def requested(self, event: ev.ToolCallRequested) -> Rendering:
@@ -181,8 +184,11 @@ def _asked_by(event: ev.ToolApprovalRequested) -> Iterator[str]:
     yield from (f"{rule_name(found.policy, found.rule)}: {found.message}" for found in violations_of(event))
 
 
-def _answered(event: ev.ApprovalEvent) -> str:
-    return f"{event.tool_name} by {event.by or 'unknown'}{f': {event.reason}' if event.reason else ''}"
+def _closed(event: ev.ApprovalEvent) -> str:
+    """Who answered an approval, and why; or why nobody did."""
+    if isinstance(event, ev.ToolApprovalExpired):
+        return f": {event.reason or 'nobody answered in time'}"
+    return f" by {event.by or 'unknown'}{f': {event.reason}' if event.reason else ''}"
 
 
 def _failed(_: TimelineItems, event: ev.RunFailed) -> Rendering:
@@ -212,15 +218,11 @@ _DESCRIBED: dict[type[ev.Event], tuple[Any, Callable[[TimelineItems, Any], Rende
     ev.BudgetWarned: ("limit", _warned),
     ev.BudgetReserved: ("limit", _reserved),
     ev.ToolApprovalRequested: ("approval", _approval_requested),
-    ev.ToolApprovalGranted: ("approval", lambda _, e: ("good", "approved", _answered(e))),
-    ev.ToolApprovalDenied: ("approval", lambda _, e: ("bad", "declined", _answered(e))),
+    ev.ToolApprovalGranted: ("approval", lambda _, e: ("good", "approved", f"{e.tool_name}{_closed(e)}")),
+    ev.ToolApprovalDenied: ("approval", lambda _, e: ("bad", "declined", f"{e.tool_name}{_closed(e)}")),
     ev.ToolApprovalExpired: (
         "approval",
-        lambda _, e: (
-            "care",
-            "withdrawn" if e.withdrawn else "expired",
-            f"{e.tool_name}: {e.reason or 'nobody answered in time'}",
-        ),
+        lambda _, e: ("care", "withdrawn" if e.withdrawn else "expired", f"{e.tool_name}{_closed(e)}"),
     ),
     ev.ErrorOccurred: ("error", lambda _, e: ("bad", "error", f"{e.code}: {e.message}")),
     ev.ErrorRecovered: ("error", lambda _, e: ("good", "recovered", f"{e.code}: {e.message}")),

@@ -84,12 +84,14 @@ class TimelineItem(View, frozen=True, kw_only=True):
         tone: How it is coloured.
         label: In a word what happened.
         text: The rest, on one line.
-        why: The reasons of whoever asks or objects.
+        why: The reasons of whoever asks or objects; of a denied call, what the model is told.
         whole: The whole text, where `text` is the beginning of it.
         tool_call_id: The call, if it is about one.
         tool_name: The call's tool.
         tool_input: The call's input, where this event shows it first or changed.
         approval_id: The approval, if it is about one that can be answered, or about its answer.
+        waits: From here on the call waits for a person.
+        closed: Of an approval that is closed: how, by whom and why.
     """
 
     seq: int
@@ -106,6 +108,8 @@ class TimelineItem(View, frozen=True, kw_only=True):
     tool_name: str | None = None
     tool_input: dict[str, Any] | None = None
     approval_id: str | None = None
+    waits: bool = False
+    closed: str | None = None
 
 
 class Timeline(View, frozen=True, kw_only=True):

@@ -110,7 +110,7 @@ class Call {
     this.pill.className = `pill ${item.tone}`;
     fill(this.pill, item.label);
     if (item.tone !== "good") this.element.dataset.kind = "call refused";
-    this.element.className = `card call ${item.tone === "bad" ? "refused" : item.label === "pending" ? "waiting" : ""}`;
+    this.element.className = `card call ${item.tone === "bad" ? "refused" : item.waits ? "waiting" : ""}`;
   }
 
   /** A sentence, unless it is there already. */
@@ -123,7 +123,7 @@ class Call {
 
   decided(item) {
     if (!this.answered) this.state(item);
-    if (item.tone === "bad") this.because(item.text.slice(item.text.lastIndexOf("; the model is told: ") + 2));
+    for (const reason of item.why) this.because(reason);
   }
 
   approval(item) {
@@ -132,7 +132,7 @@ class Call {
     else {
       this.answered = true;
       for (const reason of this.asked ?? []) this.because(reason); // while it waits, its card above says so
-      this.because(`${item.label} ${item.text.slice((item.tool_name ?? "").length).replace(/^: /, "")}`.replace(/  +/, " "));
+      this.because(item.closed);
     }
   }
 
@@ -148,7 +148,7 @@ class Call {
     const shown = h("pre", { class: "block" }, whole);
     fill(this.output, item.whole || lines > 4 ? h("details", {}, h("summary", {}, `${item.label}, ${lines} lines`), shown) : shown);
     this.output.hidden = false;
-    if (item.label === "failed") this.pill.append(", failed");
+    if (item.event === "tool_call_failed") this.pill.append(`, ${item.label}`);
   }
 
   async open() {

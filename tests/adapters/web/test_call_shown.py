@@ -1,5 +1,7 @@
 """Calls and events made readable: what is shown as a command or an edit; nothing of the input is left out."""
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +14,8 @@ from proctor.adapters.operations.views import CallShown
 from proctor.policies import events as ev
 from proctor.policies.events.calls import ToolCall
 from proctor.policies.events.run_context import Tool
+
+PAGE = Path(__file__).parents[3] / "adapters" / "web" / "page"
 
 
 def shown(name: str, input: dict[str, Any], tools: tuple[Tool, ...] = ()) -> CallShown:
@@ -152,6 +156,9 @@ FOUND = {
 }
 
 
+ANSWERS = (ev.ToolApprovalGranted, ev.ToolApprovalDenied)
+
+
 @pytest.mark.parametrize(("how", "label", "answerable", "why"), [
     ({"held": True, "input_digest": "d"}, "pending", True, ("p/r: it is asked about",)),
     ({"held": False, "input_digest": "d"}, "approval", True, ()),
@@ -167,6 +174,21 @@ def test_an_approval_is_answered_where_the_answer_can_count(
 
     assert item is not None
     assert (item.label, item.approval_id, item.why) == (label, "a" if answerable else None, why)
+    assert (item.waits, item.closed) == (label == "pending", None)
+
+
+def test_what_the_page_shows_of_a_call_stands_in_fields_of_its_own() -> None:
+    """What the model is told, and how an approval was closed; the page takes no text apart for them."""
+    denied = TimelineItems().of(ev.ToolCallDenied(tool_call_id="c", tell_model="no; the model is told: yes"))
+    items = [TimelineItems().of(event(**CALL, approval_id="a", by="ana", reason="r")) for event in ANSWERS]
+    expired = TimelineItems().of(ev.ToolApprovalExpired(**CALL, approval_id="a"))
+
+    assert denied is not None
+    assert denied.why == ("the model is told: no; the model is told: yes",)
+    assert [item and item.closed for item in items] == ["approved by ana: r", "declined by ana: r"]
+    assert expired is not None
+    assert expired.closed == "expired: nobody answered in time"
+    assert not re.search(r"\.(text|label)(\.(slice|split|replace)| [!=]==)", (PAGE / "timeline.js").read_text())
 
 
 def test_a_call_that_runs_though_it_was_denied_is_not_shown_as_allowed() -> None:
