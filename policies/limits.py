@@ -74,11 +74,13 @@ class LimitKind(Kind, frozen=True, kw_only=True):
     """A kind of limit.
 
     Attributes:
+        title: What it bounds, for people; its unit, if not given.
         clock: For limits on time: `run` counts while the run runs, `idle` while it is idle.
         projected: For limits evaluated before the call that would exceed them: the call adds a `call` or begins a
             `turn`.
     """
 
+    title: str | None = None
     clock: Literal["run", "idle"] | None = None
     projected: Literal["call", "turn"] | None = None
 
@@ -300,9 +302,13 @@ class Limits(Record, frozen=True):
     max_total_tokens: Annotated[LimitValue, LimitKind(unit="tokens")] = None
     max_input_tokens: Annotated[LimitValue, LimitKind(unit="input tokens")] = None
     max_output_tokens: Annotated[LimitValue, LimitKind(unit="output tokens")] = None
-    max_cost_usd: Annotated[LimitValue, LimitKind(unit="USD", zero_ok=True)] = None
-    max_duration_ms: Annotated[LimitValue, LimitKind(unit="ms", spelled="max_duration", clock="run")] = None
-    max_idle_ms: Annotated[LimitValue, LimitKind(unit="ms idle", spelled="max_idle", clock="idle")] = None
+    max_cost_usd: Annotated[LimitValue, LimitKind(unit="USD", zero_ok=True, title="cost")] = None
+    max_duration_ms: Annotated[
+        LimitValue, LimitKind(unit="ms", spelled="max_duration", clock="run", title="time")
+    ] = None
+    max_idle_ms: Annotated[
+        LimitValue, LimitKind(unit="ms idle", spelled="max_idle", clock="idle", title="longest silence")
+    ] = None
     max_tool_calls: Annotated[
         LimitValue, LimitKind(unit="tool calls", zero_ok=True, deny_suffices=True, projected="call")
     ] = None

@@ -19,7 +19,7 @@ from rich.live import Live
 from rich.text import Text
 
 from proctor.policies.monitor.limit_checker import LimitStatus
-from proctor.policies.values.amounts import counted, dollars, used_of
+from proctor.policies.values.amounts import amount_in, counted, dollars, figure_in, used_of
 from proctor.supervisor import ApprovalAnswer, ProctorError
 from proctor.supervisor.control.kill_switch import Scope
 from proctor.supervisor.errors import UsageError
@@ -87,17 +87,11 @@ def bar(use: LimitStatus) -> str:
 _WIDE_BAR = 20
 _NEAR = 0.8
 """The used part from which a budget is shown as nearly used up."""
-_WORDS = {
-    "total_tokens": (" token", " tokens"),
-    "tool_calls": (" call", " calls"),
-    "running": (" run", " runs at once"),
-}
-"""Units that are words: money and time carry their own."""
 
 
 def budget_lines(budget: BudgetView) -> Text:
     """A shared budget: its key, a bar of what is used and reserved (`+`), and the amounts."""
-    parts = [budget.used / budget.max, budget.reserved / budget.max] if budget.max else [1.0, 0.0]
+    parts = [budget.in_use / budget.max, budget.ahead / budget.max] if budget.max else [1.0, 0.0]
     full = round(min(parts[0], 1) * _WIDE_BAR)
     held = min(round(parts[1] * _WIDE_BAR), _WIDE_BAR - full)
     bar = f"[{'#' * full}{'+' * held}{' ' * (_WIDE_BAR - full - held)}]"
@@ -105,11 +99,12 @@ def budget_lines(budget: BudgetView) -> Text:
     whose = f" {budget.key}" if budget.key else ""
     window = f" {_window(budget.window)}" if budget.window else ""
     line = Text(f"{budget.budget}{whose}{window}\n", "bold")
-    words = _WORDS.get(budget.counts, ("", ""))[budget.max != 1]
-    amounts = f"{_figure(budget.counts, budget.used)} of {_figure(budget.counts, budget.max)}{words} used"
-    if budget.reserved:
-        amounts += f", {_figure(budget.counts, budget.reserved)} reserved by {counted(budget.runs, 'run')}"
-    amounts += f", {_figure(budget.counts, budget.left)} left"
+    unit = budget.unit
+    whole = _figure(unit, budget.max) if unit == "ms" else amount_in(unit, budget.max)
+    amounts = f"{_figure(unit, budget.in_use)} of {whole} used"
+    if budget.ahead:
+        amounts += f", {_figure(unit, budget.ahead)} reserved by {counted(budget.runs, 'run')}"
+    amounts += f", {_figure(unit, budget.left)} left"
     resets = f"; resets {budget.resets_at:%Y-%m-%d %H:%M} UTC" if budget.resets_at is not None else ""
     return line.append(f"  {bar} {amounts}{resets}", style)
 
@@ -118,12 +113,8 @@ def _window(window: str) -> str:
     return window if not window.isdigit() else f"in {took(int(window))}"
 
 
-def _figure(counts: str, figure: float) -> str:
-    if counts == "cost_usd":
-        return dollars(figure)
-    if counts == "duration_ms":
-        return took(round(figure))
-    return f"{figure:,g}"
+def _figure(unit: str, amount: float) -> str:
+    return took(round(amount)) if unit == "ms" else figure_in(unit, amount)
 
 
 def run_details(run: BoardRun) -> Iterator[str]:

@@ -10,12 +10,14 @@ import msgspec
 from msgspec.structs import asdict, replace
 
 from proctor.policies.events import TERMINAL, Event, RunStarted, ToolApprovalRequested
+from proctor.policies.limits import BUDGETS
 from proctor.policies.monitor.limit_checker import LimitStatus
 from proctor.policies.policy import SCOPES
 from proctor.supervisor.control.approval_inbox import TAKEN_UP_S
 from proctor.supervisor.control.approval_inbox import answer as give_answer
 from proctor.supervisor.control.kill_switch import KillSwitch, Scope
 from proctor.supervisor.errors import ProctorError, StoreError, UsageError
+from proctor.supervisor.ports.budget_ledger import BudgetInfo
 from proctor.supervisor.ports.store import EventLog, RunRegistry, Store, closing
 from proctor.supervisor.ports.stored_types import (
     ANY_RUN,
@@ -265,7 +267,7 @@ class OperatorService:
     async def budgets(self) -> views.BudgetList:
         """The budgets that runs share, by name and key."""
         found = await self.store.budgets()
-        return views.BudgetList(budgets=tuple(views.BudgetView(**asdict(each), left=each.left) for each in found))
+        return views.BudgetList(budgets=tuple(map(_budget, found)))
 
     async def recorded_of(self, run_id: str) -> Recorded:
         """Facts recorded when a run started: its client's tools and its context."""
@@ -370,6 +372,15 @@ async def run_named(store: RunRegistry, name: str) -> RunInfo:
         count = len(near) if len(near) < _NAMED else f"{_NAMED} or more"
         raise UsageError(f"{count} runs begin with `{name}`; type more of the id")
     raise MissingError(f"there is no run `{name}`; `proctor runs` lists them")
+
+
+def _budget(info: BudgetInfo) -> views.BudgetView:
+    kind = BUDGETS.get(f"max_{info.counts}")
+    amounts: dict[str, Any] = {"in_use": info.used, "ahead": info.reserved}
+    if kind is not None and kind.at_once:
+        amounts = {"in_use": info.used + info.reserved}
+    unit = info.counts if kind is None else kind.unit  # of another version
+    return views.BudgetView(**asdict(info), left=info.left, unit=unit, **amounts)
 
 
 async def approval_named(store: Store, name: str) -> str:

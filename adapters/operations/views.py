@@ -234,9 +234,19 @@ class LimitList(View, frozen=True, kw_only=True):
 
 
 class BudgetView(BudgetInfo, frozen=True, kw_only=True):
-    """A budget that runs share, for one `key`, with what is left of it."""
+    """A budget that runs share, for one `key`, with what is left of it.
+
+    Attributes:
+        left: The amount that can still be reserved; never below 0.
+        unit: The unit of every amount: tokens, USD, ms, tool calls, runs at once.
+        in_use: How much is shown as used; of runs at once, those that are running.
+        ahead: What is reserved beyond that.
+    """
 
     left: float = 0  # a property there, and so no field
+    unit: str = ""
+    in_use: float = 0
+    ahead: float = 0
 
 
 class BudgetList(View, frozen=True, kw_only=True):

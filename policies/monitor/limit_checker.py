@@ -70,7 +70,8 @@ class LimitStatus(msgspec.Struct, frozen=True, kw_only=True):
         limit: The limit's name.
         used: How much is used, in `unit`.
         max: The limit, in `unit`.
-        unit: The unit of both: tokens, USD, ms, calls, turns.
+        unit: The unit of both: tokens, USD, ms, tool calls, turns.
+        title: What it bounds, for people: tokens, cost, time.
         scope: Of the `run`, or of the `session`.
         policy: The policy of the stack that it comes from.
         action: The action on a violation.
@@ -82,6 +83,7 @@ class LimitStatus(msgspec.Struct, frozen=True, kw_only=True):
     used: float
     max: float
     unit: str
+    title: str = ""
     scope: str
     policy: str
     action: str
@@ -196,6 +198,7 @@ class LimitChecker:
                 used=self._used[number](state, meter),
                 max=entry.limit.max,
                 unit=entry.kind.unit,
+                title=entry.kind.title or entry.kind.unit,
                 scope=entry.limit.scope,
                 policy=entry.policy,
                 action=entry.action,

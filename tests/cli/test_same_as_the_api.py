@@ -1,15 +1,25 @@
 """The `--json` of the commands is what the HTTP API answers, and a terminal shows the page's timeline."""
 
+import re
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
+import anyio
 import pytest
 import web_server
+from supervised import around
 from web_server import Site
 
+from proctor.adapters.cli.board_view import budget_lines
+from proctor.adapters.operations.service import OperatorService
+from proctor.policies.limits import BUDGETS, LIMITS
+from proctor.supervisor.ports.budget_ledger import BudgetInfo
+from proctor.supervisor.ports.stored_types import NOT_OVER, RunStatus
+
+PAGE = Path(__file__).parents[2] / "adapters" / "web" / "page"
 POLICY = """\
 name: team
 limits: {max_tool_calls: 10}
@@ -90,6 +100,44 @@ def test_what_is_done_is_told_the_same(cli: Any, site: Site) -> None:
 def alike(outcome: dict[str, Any]) -> dict[str, Any]:
     """An outcome without its ids."""
     return {name: value for name, value in outcome.items() if name not in ("run_id", "session_id")}
+
+
+def test_the_page_has_every_status_of_a_run_and_no_words_of_its_own_for_limits_and_budgets() -> None:
+    """It filters by each status, and may cancel what is not over; it is sent the names and units that it shows."""
+    texts = {path.name: path.read_text() for path in PAGE.glob("*.js")}
+    statuses = re.search(r"const STATES = \[(.*?)\n\]", texts["runs.js"], re.DOTALL)
+    not_over = re.search(r"\[([^\[]*)\]\.includes\(run\.status\)", texts["run.js"])
+    counts = {kind.counts for kind in (*LIMITS.values(), *BUDGETS.values())} - {"running"}
+    own = {
+        (name, word)
+        for name, text in texts.items()
+        for word in {*LIMITS, *BUDGETS, *(f"{each}:" for each in counts)}
+        if re.search(rf"\b{word}", text)
+    }
+
+    assert statuses is not None
+    assert {*re.findall(r'\["(\w+)", ', statuses[1])} == {*get_args(RunStatus), "waiting"}
+    assert not_over is not None
+    assert {*re.findall(r'"(\w+)"', not_over[1])} == NOT_OVER
+    assert own == set()
+
+
+def test_runs_at_once_read_the_same_as_used_wherever_they_are_shown() -> None:
+    """Those that are running are in use, and reserve nothing beyond that. A large amount is written in full."""
+    places = BudgetInfo(budget="p/places", counts="running", max=3, reserved=1, runs=1)
+    tokens = BudgetInfo(budget="p/t", counts="total_tokens", max=20_000_000, used=1, reserved=2, runs=1)
+    store = around(budgets=lambda _: answered((places, tokens)))
+    shown = anyio.run(OperatorService(store).budgets).budgets
+
+    assert [(each.unit, each.in_use, each.ahead) for each in shown] == [("runs at once", 1, 0), ("tokens", 1, 2)]
+    assert [budget_lines(each).plain.split("] ")[1] for each in shown] == [
+        "1 of 3 runs at once used, 2 left",
+        "1 of 20,000,000 tokens used, 2 reserved by 1 run, 19,999,997 left",
+    ]
+
+
+async def answered(value: Any) -> Any:
+    return value
 
 
 def test_a_terminal_shows_the_items_of_the_page(cli: Any, site: Site) -> None:

@@ -53,7 +53,7 @@ def test_without_a_terminal_the_present_state_is_shown_once(cli: Any, waiting: s
     assert f"pending  {waiting}\n         deploy" in shown.out
     assert "scripted  acme" in shown.out
     assert "max_total_tokens: 0 of 1,000" in shown.out
-    assert "team/plan in 5h00m\n  [                    ] 0 of 4 calls used, 4 left" in shown.out
+    assert "team/plan in 5h00m\n  [                    ] 0 of 4 tool calls used, 4 left" in shown.out
     assert max(map(len, shown.out.splitlines())) <= 80
     assert "\x1b" not in shown.out
     assert line["runs"][0]["tenant"] == "acme"

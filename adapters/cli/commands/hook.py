@@ -352,15 +352,15 @@ def status_line(store: str | None, as_json: bool) -> None:
 
         async with opened(store) as kept:
             found = await kept.runs(limit=1, where=RunFilter(begins=f"{session_id}-")) if session_id else []
-            folds = OperatorService(kept).folds
+            service = OperatorService(kept)
             if not found:
                 return [], [], 0
-            fold = await folds.of(found[0])
+            fold = await service.folds.of(found[0])
             uses = [{"limit": use.limit, "used": use.used, "max": use.max} for use in fold.limits()]
             mine = {(claim.budget, claim.key): claim.max for claim in fold.refold().monitor.budgets}
             shared = [
-                {"budget": one.budget, "key": one.key, "used": one.used, "max": mine[one.budget, one.key]}
-                for one in await kept.budgets()
+                {"budget": one.budget, "key": one.key, "used": one.in_use, "max": mine[one.budget, one.key]}
+                for one in (await service.budgets()).budgets
                 if (one.budget, one.key) in mine
             ]
             return uses, shared, found[0].usage.subagent_tokens

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
@@ -17,7 +17,7 @@ from proctor.policies.events.calls import rule_name
 from proctor.policies.values.amounts import counted, dollars
 from proctor.supervisor.errors import UsageError
 from proctor.supervisor.ports.store import Store, closing
-from proctor.supervisor.ports.stored_types import RunFilter
+from proctor.supervisor.ports.stored_types import RunFilter, RunStatus
 
 from ...kit.display_text import amount, encoded, escape_control, tokens_used, took
 from ...kit.values import login_name
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from ..live import Live
 
 
-_STATUSES = ("created", "running", "waiting", "lost", "completed", "failed", "cancelled")
+_STATUSES = (*get_args(RunStatus), "waiting")
 _PROMPT_ROOM = 20
 """A prompt with fewer columns than this beside its run goes below it."""
 

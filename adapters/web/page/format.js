@@ -43,18 +43,6 @@ export function amount(value, unit) {
   return number(value);
 }
 
-const LIMITS = {
-  max_total_tokens: "tokens",
-  max_input_tokens: "input tokens",
-  max_output_tokens: "output tokens",
-  max_cost_usd: "cost",
-  max_duration_ms: "time",
-  max_idle_ms: "longest silence",
-  max_tool_calls: "tool calls",
-  max_turns: "turns",
-};
-export const limitName = (name) => LIMITS[name] ?? name;
-
 export const short = (id) => (id.length > 16 ? `${id.slice(0, 12)}` : id);
 
 /** The beginning of a prompt, which may be pages long: a run's timeline has it whole. */

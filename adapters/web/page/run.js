@@ -3,7 +3,7 @@
 import { follow, get, post } from "./api.js";
 import { Card, showCards, tellOfOthers } from "./approvals.js";
 import { Keyed, ask, fill, h, sentence, toast } from "./dom.js";
-import { amount, beginning, duration, limitName, moment, number, usd } from "./format.js";
+import { amount, beginning, duration, moment, number, usd } from "./format.js";
 import { Timeline } from "./timeline.js";
 
 const MOST_EVENTS = 5000;
@@ -191,7 +191,7 @@ export class Run {
 /** A limit, and how much of it is used. */
 export class Bar {
   constructor(limit) {
-    const name = `${limitName(limit.limit)}${limit.scope === "session" ? " of the session" : ""}`;
+    const name = `${limit.title}${limit.scope === "session" ? " of the session" : ""}`;
     this.used = h("span", { class: "used" });
     this.fill = h("i");
     this.bar = h("div", { class: "bar", role: "meter", "aria-label": name, "aria-valuemin": "0" }, this.fill);

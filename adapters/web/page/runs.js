@@ -7,6 +7,7 @@ import { Bar } from "./run.js";
 
 const STATES = [
   ["", "All"],
+  ["created", "Created"],
   ["running", "Running"],
   ["waiting", "Waiting"],
   ["completed", "Completed"],
@@ -15,7 +16,6 @@ const STATES = [
   ["lost", "Lost"],
 ];
 const PAGE = 50;
-const UNITS = { cost_usd: "USD", total_tokens: "tokens", tool_calls: "calls", duration_ms: "ms", running: "runs" };
 
 export class Runs {
   title = "Runs";
@@ -34,7 +34,7 @@ export class Runs {
     );
     this.chips = h("fieldset", { class: "chips" }, h("legend", { class: "unseen" }, "State"), chips);
     this.budgets = h("section", { class: "limits", "aria-label": "Shared budgets", hidden: true });
-    this.bars = new Keyed(this.budgets, (each) => each.limit, (each) => new Bar(each));
+    this.bars = new Keyed(this.budgets, (each) => each.title, (each) => new Bar(each));
     this.list = h("ul", { class: "list runs" });
     this.rows = new Keyed(this.list, (run) => run.run_id, () => new Row());
     this.count = h("span", { class: "soft", role: "status" });
@@ -95,13 +95,12 @@ export class Runs {
 
 /** A budget that runs share, as a limit is shown. */
 function asLimit(budget) {
-  const unit = UNITS[budget.counts] ?? "";
-  const reserved = budget.reserved ? `${amount(budget.reserved, unit)} reserved` : "";
+  const { unit, in_use: used, ahead } = budget;
+  const reserved = ahead ? `${amount(ahead, unit)} reserved` : "";
   const resets = budget.resets_at ? `resets ${moment(budget.resets_at)}` : "";
   const more = [`${amount(budget.left, unit)} left`, reserved, resets].filter(Boolean).join(" · ");
-  const name = [budget.budget, budget.key].filter(Boolean).join(" ");
-  const used = budget.counts === "running" ? budget.reserved : budget.used;
-  return { ...budget, limit: name, used, unit, policy: more, scope: "run", exceeded: budget.left === 0 };
+  const title = [budget.budget, budget.key].filter(Boolean).join(" ");
+  return { ...budget, title, used, policy: more, scope: "run", exceeded: budget.left === 0 };
 }
 
 /** What is known of a run besides its prompt, in a line. */

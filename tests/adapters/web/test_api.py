@@ -131,6 +131,7 @@ def test_a_run_comes_with_its_decisions_limits_and_policies(site: web_server.Sit
     assert any("deny-1: deny" in step for step in denied["steps"])
     assert denied["tell_model"] == "Nothing is deleted here."
     assert (limits["max_tool_calls"]["used"], limits["max_tool_calls"]["max"]) == (1, 10)
+    assert [limits[f"max_{each}"]["title"] for each in ("tool_calls", "duration_ms")] == ["tool calls", "time"]
     assert (limits["max_total_tokens"]["used"], limits["max_total_tokens"]["warn_at"]) == (610, 0.5)
     assert [each["name"] for each in policies["policies"]] == ["org"]
     assert policies["svg"].startswith("<svg")
@@ -156,6 +157,7 @@ def test_budgets_say_what_is_used_and_left(site: web_server.Site) -> None:
 
     assert (budget["key"], budget["counts"], budget["window"]) == ('$.tenant="t"', "tool_calls", "day")
     assert (budget["used"], budget["reserved"], budget["left"], budget["max"]) == (2, 0, 2, 4)
+    assert (budget["unit"], budget["in_use"], budget["ahead"]) == ("tool calls", 2, 0)
     assert budget["resets_at"].endswith("Z")
 
 
