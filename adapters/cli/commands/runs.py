@@ -347,11 +347,9 @@ def explain(
 
 async def _from_store(run_id: str, path: str | None) -> list[Event]:
     """The events of the run's session up to the run's end: what came before is part of its state."""
-    from ...operations.service import run_named
-
-    async with opened(path, must_exist=True) as store:
-        run = await run_named(store, run_id)
-        events = [event async for event in store.read(run.session_id)]
+    async with operating(path) as service:
+        run = await service.run_named(run_id)
+        events = [event async for event in service.store.read(run.session_id)]
     last = max((n for n, event in enumerate(events) if event.run_id == run.run_id), default=-1)
     if last < 0:
         raise click.UsageError(f"run `{run_id}` has not started; there are no decisions")
