@@ -46,7 +46,7 @@ def heading(board: Board) -> str:
 
 def approval_lines(request: ApprovalView) -> Iterator[Text]:
     """A call that is pending approval."""
-    yield Text(f"pending  {request.approval_id}", "yellow")
+    yield Text(f"{request.outcome:<8} {request.approval_id}", "yellow")
     shown = encoded(request.call.input)
     yield Text(
         f"         {escape_control(request.call.name)} {shown if len(shown) < _INPUT else shown[: _INPUT - 1] + '…'}"
@@ -458,7 +458,7 @@ class _LiveBoard:
         )
         answered = await self._service.answer(question.target, given)
         late = "" if answered.taken_up else "; the run has not received it yet"
-        return f"{answered.answer}: {question.target}{late}"
+        return f"{answered.outcome}: {question.target}{late}"
 
     async def _end(self, question: Question) -> str:
         self._check("kill")

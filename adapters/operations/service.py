@@ -21,6 +21,7 @@ from proctor.supervisor.ports.budget_ledger import BudgetInfo
 from proctor.supervisor.ports.store import EventLog, RunRegistry, Store, closing
 from proctor.supervisor.ports.stored_types import (
     ANY_RUN,
+    APPROVAL_WORDS,
     NOT_OVER,
     ApprovalAnswer,
     ApprovalRequest,
@@ -185,6 +186,7 @@ class OperatorService:
         return views.Answered(
             approval_id=approval_id,
             answer="approved" if given.granted else "denied",
+            outcome=APPROVAL_WORDS[approval.state],
             by=given.by,
             reason=given.reason,
             taken_up=approval.recorded,
@@ -302,6 +304,7 @@ class OperatorService:
             like=like_of(request.call, was.tools) if wider else None,
             **about,
             state=approval.state,
+            outcome=APPROVAL_WORDS[approval.state],
             shown=call_shown(request.call, was.tools),
             user=was.context.user if isinstance(was.context.user, str) else None,
             scopes=SCOPES[: SCOPES.index(request.scope) + 1],

@@ -22,7 +22,8 @@ from proctor.policies.language.facts import ToolTable
 from proctor.policies.limits import BUDGETS, LIMITS
 from proctor.policies.shell.parser import read_commands
 from proctor.policies.values.amounts import dollars, figure_in, used_of
-from proctor.supervisor.store.invariants import violations_of
+from proctor.supervisor.ports.stored_types import APPROVAL_WORDS
+from proctor.supervisor.store.invariants import state_after, violations_of
 
 from ..evaluate.judge import CallLine
 from .views import CallShown, CommandLine, CommandPart, Edit, EditLine, TimelineItem, expiry
@@ -174,7 +175,7 @@ def _approval_requested(_: TimelineItems, event: ev.ToolApprovalRequested) -> Re
         return "care", "approval", f"{call} ran without the one it needed: it could not be held"
     if event.held:
         how_long = _seconds(event.at, expiry(event.at, event.expires_at))
-        return "care", "pending", f"{call} waits {f'{how_long} ' if how_long else ''}for a person"
+        return "care", APPROVAL_WORDS["requested"], f"{call} waits {f'{how_long} ' if how_long else ''}for a person"
     if event.input_digest:
         return "care", "approval", f"{call} needs one before a later run"
     return "care", "approval", f"{event.violation_kind or 'what happened'} would have needed one"
@@ -182,6 +183,12 @@ def _approval_requested(_: TimelineItems, event: ev.ToolApprovalRequested) -> Re
 
 def _asked_by(event: ev.ToolApprovalRequested) -> Iterator[str]:
     yield from (f"{rule_name(found.policy, found.rule)}: {found.message}" for found in violations_of(event))
+
+
+def _approval_closed(_: TimelineItems, event: ev.ApprovalEvent) -> Rendering:
+    state = state_after(event)
+    tone = {"granted": "good", "denied": "bad"}.get(state, "care")
+    return tone, APPROVAL_WORDS[state], f"{event.tool_name}{_closed(event)}"
 
 
 def _closed(event: ev.ApprovalEvent) -> str:
@@ -218,12 +225,9 @@ _DESCRIBED: dict[type[ev.Event], tuple[Any, Callable[[TimelineItems, Any], Rende
     ev.BudgetWarned: ("limit", _warned),
     ev.BudgetReserved: ("limit", _reserved),
     ev.ToolApprovalRequested: ("approval", _approval_requested),
-    ev.ToolApprovalGranted: ("approval", lambda _, e: ("good", "approved", f"{e.tool_name}{_closed(e)}")),
-    ev.ToolApprovalDenied: ("approval", lambda _, e: ("bad", "declined", f"{e.tool_name}{_closed(e)}")),
-    ev.ToolApprovalExpired: (
-        "approval",
-        lambda _, e: ("care", "withdrawn" if e.withdrawn else "expired", f"{e.tool_name}{_closed(e)}"),
-    ),
+    ev.ToolApprovalGranted: ("approval", _approval_closed),
+    ev.ToolApprovalDenied: ("approval", _approval_closed),
+    ev.ToolApprovalExpired: ("approval", _approval_closed),
     ev.ErrorOccurred: ("error", lambda _, e: ("bad", "error", f"{e.code}: {e.message}")),
     ev.ErrorRecovered: ("error", lambda _, e: ("good", "recovered", f"{e.code}: {e.message}")),
     ev.RunCompleted: ("end", lambda _, e: ("good", "completed", _output(e.output))),

@@ -181,6 +181,7 @@ class ApprovalView(ApprovalRequest, frozen=True, kw_only=True):
 
     Attributes:
         state: `requested`, `granted`, `denied`, `expired` or `withdrawn`.
+        outcome: The state in the word that people read: `pending`, `approved`, `declined`, `expired` or `withdrawn`.
         shown: The call made readable.
         asks_itself: The client asks its person itself, and an answer is given there, not here.
         scopes: The scopes that a grant may have.
@@ -196,6 +197,7 @@ class ApprovalView(ApprovalRequest, frozen=True, kw_only=True):
     """
 
     state: ApprovalState
+    outcome: str = ""
     shown: CallShown
     asks_itself: bool = False
     scopes: tuple[str, ...] = ("once",)
@@ -217,10 +219,13 @@ class ApprovalList(View, frozen=True, kw_only=True):
 
 
 class Answered(View, frozen=True, kw_only=True):
-    """An answer that was taken: `approved` or `denied`; `taken_up`: the owner of the run has acted on it."""
+    """An answer that was taken: `approved` or `denied`; `outcome` is the word that people read, `approved` or
+    `declined`; `taken_up`: the owner of the run has acted on it.
+    """
 
     approval_id: str
     answer: Literal["approved", "denied"]
+    outcome: str = ""
     by: str
     reason: str | None = None
     taken_up: bool = False

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -22,6 +22,15 @@ NOT_OVER: frozenset[RunStatus] = GOING_ON | {"lost"}
 """The statuses with which a run that is not over is shown."""
 
 ApprovalState: TypeAlias = Literal["requested", "granted", "denied", "expired", "withdrawn"]
+APPROVAL_WORDS: Final[Mapping[ApprovalState, str]] = {
+    "requested": "pending",
+    "granted": "approved",
+    "denied": "declined",
+    "expired": "expired",
+    "withdrawn": "withdrawn",
+}
+"""Each state in the word that people read."""
+
 CLIENT = "client_"
 """The prefix of the ids of owners that are a person's own client."""
 

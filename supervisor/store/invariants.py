@@ -16,6 +16,7 @@ from proctor.policies.policy import SCOPES
 from ..errors import StoreError
 from ..ports.store import all_commands
 from ..ports.stored_types import (
+    APPROVAL_WORDS,
     NOBODY_IN_TIME,
     ApprovalAnswer,
     ApprovalRequest,
@@ -180,10 +181,10 @@ def how_closed(approval: StoredApproval) -> str:
     given = approval.answer
     at = f" at {approval.answered_at:%Y-%m-%d %H:%M:%S} UTC" if approval.answered_at is not None else ""
     if approval.state == "withdrawn" and given is not None:
-        decided = "granted" if given.granted else "denied"
+        decided = APPROVAL_WORDS["granted" if given.granted else "denied"]
         return f"withdrawn{at}, before the run took up that `{given.by}` had {decided} it"
     by = f" by `{given.by}`" if given is not None else ""
-    return f"{approval.state}{by}{at}"
+    return f"{APPROVAL_WORDS[approval.state]}{by}{at}"
 
 
 AGAIN = "again"

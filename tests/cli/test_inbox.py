@@ -27,11 +27,12 @@ from proctor.policies.events import (
     MessageReceived,
     RunCompleted,
     RunStarted,
+    ToolApprovalExpired,
     ToolApprovalGranted,
     ToolApprovalRequested,
 )
 from proctor.supervisor import RunInfo, run_once
-from proctor.supervisor.ports.stored_types import Owner
+from proctor.supervisor.ports.stored_types import APPROVAL_WORDS, ApprovalState, Owner
 from proctor.supervisor.testing.fakes import PATIENCE_S, FakeApprover
 
 
@@ -48,6 +49,11 @@ def request(n: int, run_id: str = "run_1") -> ToolApprovalRequested:
 
 def granted(n: int) -> ToolApprovalGranted:
     return ToolApprovalGranted(run_id="run_1", session_id="s", approval_id=f"run_1.{n}", input_digest="d", by="ana")
+
+
+def withdrawn(n: int) -> ToolApprovalExpired:
+    ids: Any = {"run_id": "run_1", "session_id": "s", "approval_id": f"run_1.{n}"}
+    return ToolApprovalExpired(**ids, input_digest="d", withdrawn=True)
 
 
 async def store(path: Path, *events: Event) -> None:
@@ -69,7 +75,7 @@ def test_a_limited_number_is_listed_oldest_first_by_their_whole_id(cli: Any, pla
 
 @pytest.mark.parametrize(("word", "state"), [("approve", "granted"), ("deny", "denied")])
 def test_an_answer_that_counts_is_told_who_interrupts_the_wait_for_the_run(
-    tmp_path: Path, word: str, state: str
+    tmp_path: Path, word: str, state: ApprovalState
 ) -> None:
     """Its owner goes on and does not take it up."""
     place = tmp_path / "runs.db"
@@ -89,7 +95,8 @@ def test_an_answer_that_counts_is_told_who_interrupts_the_wait_for_the_run(
             assert process.returncode == 3
             return approval.state if approval else "", *filter(None, lines)
 
-    assert anyio.run(interrupted) == (state, f"`run_1.1` stays {state}, as ana answered", "interrupted")
+    stays = f"`run_1.1` stays {APPROVAL_WORDS[state]}, as ana answered"
+    assert anyio.run(interrupted) == (state, stays, "interrupted")
 
 
 @contextmanager
@@ -115,13 +122,13 @@ def test_approvals_are_watched_with_what_becomes_of_them(tmp_path: Path) -> None
     """From before the store exists, for writes of any process, until it is interrupted."""
     path = tmp_path / "later.db"
     with following("approvals", "--watch", "--store", str(path)) as next_lines:
-        anyio.run(store, path, RunStarted(run_id="run_1", session_id="s"), request(1), request(2))
-        seen = next_lines(2)
-        anyio.run(store, path, granted(1), RunCompleted(run_id="run_1", session_id="s"))
-        seen += next_lines(2)
+        anyio.run(store, path, RunStarted(run_id="run_1", session_id="s"), request(1), request(2), request(3))
+        seen = next_lines(3)
+        anyio.run(store, path, granted(1), withdrawn(3), RunCompleted(run_id="run_1", session_id="s"))
+        seen += next_lines(3)
 
-    assert [line["approval_id"] for line in seen] == ["run_1.1", "run_1.2", "run_1.1", "run_1.2"]
-    assert [(line["state"], line["by"]) for line in seen[2:]] == [("granted", "ana"), ("withdrawn", None)]
+    assert [line["approval_id"] for line in seen] == [f"run_1.{n}" for n in (1, 2, 3, 1, 3, 2)]
+    assert [(line["state"], line["by"]) for line in seen[3:]] == [("granted", "ana"), *[("withdrawn", None)] * 2]
 
 
 def test_tail_waits_for_the_store_and_shows_what_comes(tmp_path: Path) -> None:

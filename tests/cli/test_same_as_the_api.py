@@ -17,7 +17,7 @@ from proctor.adapters.cli.board_view import budget_lines
 from proctor.adapters.operations.service import OperatorService
 from proctor.policies.limits import BUDGETS, LIMITS
 from proctor.supervisor.ports.budget_ledger import BudgetInfo
-from proctor.supervisor.ports.stored_types import NOT_OVER, RunStatus
+from proctor.supervisor.ports.stored_types import APPROVAL_WORDS, NOT_OVER, ApprovalState, RunStatus
 
 PAGE = Path(__file__).parents[2] / "adapters" / "web" / "page"
 POLICY = """\
@@ -102,16 +102,17 @@ def alike(outcome: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in outcome.items() if name not in ("run_id", "session_id")}
 
 
-def test_the_page_has_every_status_of_a_run_and_no_words_of_its_own_for_limits_and_budgets() -> None:
+def test_the_page_has_every_status_of_a_run_and_no_words_of_its_own_for_limits_budgets_and_answers() -> None:
     """It filters by each status, and may cancel what is not over; it is sent the names and units that it shows."""
     texts = {path.name: path.read_text() for path in PAGE.glob("*.js")}
     statuses = re.search(r"const STATES = \[(.*?)\n\]", texts["runs.js"], re.DOTALL)
     not_over = re.search(r"\[([^\[]*)\]\.includes\(run\.status\)", texts["run.js"])
+    states = {state for state in get_args(ApprovalState) if APPROVAL_WORDS[state] != state} - {"requested"}
     counts = {kind.counts for kind in (*LIMITS.values(), *BUDGETS.values())} - {"running"}
     own = {
         (name, word)
         for name, text in texts.items()
-        for word in {*LIMITS, *BUDGETS, *(f"{each}:" for each in counts)}
+        for word in {*LIMITS, *BUDGETS, *(f"{each}:" for each in counts), *(f"{each}:" for each in states)}
         if re.search(rf"\b{word}", text)
     }
 

@@ -86,7 +86,7 @@ def test_a_waiting_call_is_denied_by_the_id_as_it_is_shown(cli: Any, waits: str)
         declined = until(process, "tool_approval_denied")
         refused = until(process, "tool_call_denied")
 
-    assert answer.lines[0]["answer"] == "denied"
+    assert (answer.lines[0]["answer"], answer.lines[0]["outcome"]) == ("denied", "declined")
     assert (declined["by"], declined["reason"]) == ("bo", "it is Friday, with the token of `ana`")
     assert refused["tell_model"] == "Use the staging host."
     assert cli("approvals", "--json").out == ""

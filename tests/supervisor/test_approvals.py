@@ -131,7 +131,7 @@ async def test_an_approval_is_used_once() -> None:
         first = await until_held(supervisor)
         await supervisor.approve(first.approval_id, by="ana")
         second = await until_held(supervisor)
-        with pytest.raises(UsageError, match="granted by `ana`"):
+        with pytest.raises(UsageError, match="approved by `ana`"):
             await supervisor.approve(first.approval_id, by="bob")
         await supervisor.deny(second.approval_id, by="bob", reason="once is enough")
         result = await handle.wait()

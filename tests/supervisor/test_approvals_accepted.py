@@ -145,7 +145,7 @@ async def test_an_approver_whose_answer_came_first_is_not_overruled(store: Store
         handle = await supervisor.start(adapter, "go", policies=[asking(60)])
         await handle.wait()
     (requested, *_) = [e for e in await stored_events(store, handle.session_id) if isinstance(e, ApprovalEvent)]
-    with pytest.raises(ApprovalError, match="granted by `bob`"):
+    with pytest.raises(ApprovalError, match="approved by `bob`"):
         await answer(store, requested.approval_id, ApprovalAnswer(granted=False, **ANA))
 
     assert [call.id for call in adapter.ran] == ["c1"]
@@ -172,7 +172,7 @@ async def test_a_withdrawal_that_overtakes_an_accepted_answer_keeps_it(store: St
             with anyio.CancelScope(shield=True):
                 await handle.cancel()
         with anyio.CancelScope(shield=True), anyio.fail_after(PATIENCE_S):
-            with pytest.raises(ApprovalError, match=r"withdrawn.* took up that `ana` had granted it") as refused:
+            with pytest.raises(ApprovalError, match=r"withdrawn.* took up that `ana` had approved it") as refused:
                 await wait_recorded(store, accepted, wait_s=2 * PATIENCE_S)
             await handle.wait()
     approval = await store.approval(request.approval_id)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from proctor.policies.events import TERMINAL, ApprovalEvent, Event, RunCancelled, ToolApprovalRequested
-from proctor.supervisor.ports.stored_types import ApprovalAnswer
+from proctor.supervisor.ports.stored_types import APPROVAL_WORDS, ApprovalAnswer
+from proctor.supervisor.store.invariants import state_after
 
 from ..options import (
     by_option,
@@ -25,6 +26,8 @@ from ..output import approval_details, console, echo, echo_json, echo_rows, note
 from ..persons import acting, check_person
 
 if TYPE_CHECKING:
+    from proctor.supervisor.ports.stored_types import ApprovalState
+
     from ...operations.service import OperatorService
     from ...operations.views import ApprovalList, ApprovalView
 
@@ -102,10 +105,10 @@ def _answer(
     except KeyboardInterrupt:  # while the run was to take up what counts already
         stored = operated(lambda service: service.approval(approval_id), store)
         if stored.state != "requested":
-            note(f"`{stored.approval_id}` stays {stored.state}, as {stored.answered_by} answered")
+            note(f"`{stored.approval_id}` stays {stored.outcome}, as {stored.answered_by} answered")
         raise
     late = "" if answered.taken_up else "; the run has not received it yet"
-    echo_rows([(answered, f"{answered.answer} by {answered.by}{late}")], as_json=as_json)
+    echo_rows([(answered, f"{answered.outcome} by {answered.by}{late}")], as_json=as_json)
 
 
 @click.command()
@@ -169,7 +172,7 @@ class _Inbox:
                 self._prompt(await service.requested(event))
         elif isinstance(event, ApprovalEvent):
             if self._open.pop(event.approval_id, None) is not None:
-                self._close(event.approval_id, event.type.removeprefix("tool_approval_"), event.by)
+                self._close(event.approval_id, state_after(event), event.by)
         elif isinstance(event, TERMINAL) and not isinstance(event, RunCancelled):
             for approval_id in [one for one, run_id in self._open.items() if run_id == event.run_id]:
                 del self._open[approval_id]
@@ -186,10 +189,10 @@ class _Inbox:
                 self._console.print(f"  {line}")
             sys.stdout.flush()
 
-    def _close(self, approval_id: str, state: str, by: str | None) -> None:
+    def _close(self, approval_id: str, state: ApprovalState, by: str | None) -> None:
         if self._as_json:
             closed: dict[str, Any] = {"approval_id": approval_id, "state": state, "by": by}
             echo_json(closed)
         else:
-            echo(f"{approval_id}: {state}{f' by {by}' if by else ''}")
+            echo(f"{approval_id}: {APPROVAL_WORDS[state]}{f' by {by}' if by else ''}")
             sys.stdout.flush()

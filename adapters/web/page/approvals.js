@@ -99,10 +99,10 @@ export function showCards(cards, approvals) {
 
 /** What became of an approval, and who answered it. */
 async function outcome(id) {
-  const { call, state, answered_by: by } = await get(`/api/approvals/${encodeURIComponent(id)}`);
+  const { call, state, outcome: word, answered_by: by } = await get(`/api/approvals/${encodeURIComponent(id)}`);
   if (state === "withdrawn" && by) return [h("code", {}, call.name), ` was withdrawn before the run took up ${by}'s answer.`];
-  const what = { requested: "is not in this list", granted: "was approved" }[state] ?? `was ${state}`;
-  return [h("code", {}, call.name), ` ${state === "expired" ? "expired" : what}${by ? ` by ${by}` : ""}.`];
+  const what = { requested: "is not in this list", expired: word }[state] ?? `was ${word}`;
+  return [h("code", {}, call.name), ` ${what}${by ? ` by ${by}` : ""}.`];
 }
 
 /** Of cards that are gone: what others answered, elsewhere, is told. */
@@ -175,14 +175,14 @@ export class Card {
     this.sent = true;
     this.say("Sending…");
     try {
-      await post(`/api/approvals/${encodeURIComponent(id)}/answer`, {
+      const { outcome: done } = await post(`/api/approvals/${encodeURIComponent(id)}/answer`, {
         answer,
         input_digest: digest,
         reason: words,
         ...(answer === "deny" ? { tell_model: words } : {}),
         ...(scope && scope !== "once" ? { scope, like } : {}),
       });
-      const said = answer === "grant" ? "Approved" : "Denied";
+      const said = `${done[0].toUpperCase()}${done.slice(1)}`;
       this.say(said, answer === "grant" ? "good" : "bad");
       toast(`${said}: ${this.approval.call.name}`);
     } catch (error) {

@@ -435,7 +435,7 @@ def test_of_three_who_answer_at_once_one_counts_and_all_see_it(at: AtTheTerminal
             found = state(site, approval)
             states[approval["call"]["id"]] = (name, found["state"])
             assert found["expires_at"] is None  # the agent waits as long as its person does
-            by, what = found["answered_by"], {"granted": "approved"}.get(found["state"], found["state"])
+            by, what = found["answered_by"], found["outcome"]
             for tab in tabs.values():
                 sync_api.expect(tab.get_by_text(f"Bash was {what} by {by}.").first).to_be_visible(timeout=20_000)
         chromium.close()

@@ -183,12 +183,13 @@ def test_a_waiting_call_is_shown_and_answered(site: web_server.Site) -> None:
         late = site.ask("POST", f"{one}/answer", body=answer)
         closed = site.get(one)
 
-    assert (closed["state"], closed["answered_by"]) == ("denied", "ben")
+    assert (closed["state"], closed["outcome"], closed["answered_by"]) == ("denied", "declined", "ben")
+    assert (taken.data["answer"], taken.data["outcome"]) == ("denied", "declined")
+    assert "is closed: declined by `ben`" in late.data["message"]
     assert (other.status, taken.status, late.status) == (409, 200, 409)
     (denied,) = [event for event in printed if event["type"] == "tool_call_denied"]
     (by,) = [event["by"] for event in printed if event["type"] == "tool_approval_denied"]
     assert (denied["tell_model"], by) == ("Ask ops first.", "ben")
-    assert "ben" in late.data["message"]
 
 
 def test_a_grant_may_cover_the_rest_of_the_run_and_only_an_approver_gives_it(site: web_server.Site) -> None:

@@ -210,7 +210,7 @@ def test_an_answer_that_comes_too_late_says_so(person: Person, site: Site) -> No
         quick.get_by_role("button", name="Deny").click()
         expect(slow.get_by_text("Nothing waits for a person.")).to_be_visible()
         held[0].continue_()
-        expect(slow.get_by_text("is closed: denied by ben")).to_be_visible()
+        expect(slow.get_by_text("is closed: declined by ben")).to_be_visible()
         assert ends(site, run_id)[-1]["type"] == "run_completed"
     person.wrong.clear()
 
