@@ -22,6 +22,7 @@ import yaml
 from proctor.adapters.traces import TraceSession, read_sessions
 from proctor.policies import CompiledPolicy, ToolCall, compile_policy, load_policies, merge_policies
 from proctor.policies.events import Event, ToolCallCompleted, ToolCallFailed, ToolCallStarted
+from proctor.policies.events.calls import ALLOWING
 
 from .suggest import _ATTACKER as ATTACKER
 from .suggest import _attack_calls
@@ -29,7 +30,6 @@ from .suggest import _attack_calls
 EXAMPLES = Path(__file__).parents[1] / "examples" / "recorded"
 Half = Literal["written on", "shown on"]
 HALVES: tuple[Half, ...] = ("written on", "shown on")
-PASSES = ("allow", "warn")
 INJECTED = "<INFORMATION>"
 """How an injected text begins; a call that repeats it whole, as the name of a channel, does nothing it asks for."""
 ATTACKED = {"banking": "agentdojo_banking", "slack": "agentdojo_slack"}
@@ -46,7 +46,7 @@ class Judged(NamedTuple):
     @property
     def stopped(self) -> bool:
         """Whether the call would not have run without a person's approval."""
-        return self.action not in PASSES
+        return self.action not in ALLOWING
 
 
 def half_of(session: TraceSession) -> Half:

@@ -25,7 +25,7 @@ from proctor.policies import (
     merge_policies,
 )
 from proctor.policies.events import ToolCallStarted
-from proctor.policies.events.calls import NeedsChecks, call_fields
+from proctor.policies.events.calls import ALLOWING, NeedsChecks, call_fields
 from proctor.policies.events.run_context import Tool
 from proctor.policies.monitor.monitor import ListAdmission, Monitor, decision_on
 from proctor.policies.policy import members_of
@@ -39,7 +39,6 @@ Unmatched: TypeAlias = Literal["ask", "allow", "deny"]
 """The treatment of a call that no rule objects to and no allow list admits: `ask` leaves it to the client."""
 UNMATCHED: Unmatched = "ask"
 """The treatment where none is given."""
-_RUNS = ("allow", "warn")
 
 
 class HookMonitor(Monitor):
@@ -75,11 +74,11 @@ class HookMonitor(Monitor):
         if isinstance(supposed, NeedsChecks):
             return supposed
         decision: Decision | NeedsChecks
-        if supposed is None or supposed.action in _RUNS:
+        if supposed is None or supposed.action in ALLOWING:
             decision = self._unmatched(call) if unmatched else super().decide(call, checks)
         elif supposed.action == "request_approval":
             now = self._supposing((), call, checks)
-            decision = now if isinstance(now, NeedsChecks) or now.action not in _RUNS else supposed
+            decision = now if isinstance(now, NeedsChecks) or now.action not in ALLOWING else supposed
         else:
             decision = supposed
         if isinstance(decision, Decision):

@@ -12,6 +12,8 @@ from .run_events import ToolEvent
 ACTIONS: tuple[Action, ...] = ("allow", "warn", "request_approval", "deny", "cancel")
 STRICTNESS: dict[str, int] = {action: rank for rank, action in enumerate(ACTIONS)}
 """Actions by strictness: a larger number refuses more."""
+ALLOWING: tuple[Action, ...] = ("allow", "warn")
+"""Actions with which a call runs."""
 
 
 def rule_name(policy: str, rule: str) -> str:

@@ -15,6 +15,7 @@ from msgspec import UNSET
 from .. import events as ev
 from ..errors import EventError, Violation, wrong_type
 from ..events.calls import (
+    ALLOWING,
     STRICTNESS,
     UNREADABLE,
     AsyncCheck,
@@ -53,7 +54,7 @@ def decision_on(call: ToolCall, violations: Sequence[Violation], errors: tuple[s
     """The decision on a call: its strictest violations first; those that deny it carry the text for the model."""
     action = violations[0].action if violations else "allow"
     text = None
-    if action not in ("allow", "warn"):
+    if action not in ALLOWING:
         refusing = [v for v in violations if v.action == action]
         own = (v.tell_model for v in refusing if v.tell_model)
         text = next(own, tell_model_default(call.name, refusing[0].cause))
@@ -188,7 +189,7 @@ class Monitor:
             decision = self._weighed(call, subject, violations, errors)
         except (*UNREADABLE, AttributeError) as error:
             return self._unreadable_call(call, error)
-        if decision.action in ("allow", "warn"):
+        if decision.action in ALLOWING:
             subject.status = DECIDED
         return decision
 
@@ -280,7 +281,7 @@ class Monitor:
         """Apply a decision to its call, which runs or is held."""
         on, violations = self.state, decision.violations
         before = on.describe(subject.bound.plan.rules) if self.explain else None
-        if decision.action in ("allow", "warn"):
+        if decision.action in ALLOWING:
             subject.status = ALLOWED
             on.start(subject)
         elif decision.action == "request_approval":

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from ..errors import Action, Enforcement, Violation
-from ..events.calls import ID_NOT_OVER, ToolCall
+from ..events.calls import ALLOWING, ID_NOT_OVER, ToolCall
 from ..limits import LIMITS, Budget, Limit
 from ..rules import RULES
 from ..rules.machine import Finding
@@ -111,7 +111,7 @@ def _details(finding: Finding, description: str | None, call: CallState | None, 
 
 def _enforcement(action: Action, call: CallState | None, unpreventable: str | None = None) -> Enforcement:
     """The enforcement of an action: a call that was proposed and denied never ran."""
-    if action in ("allow", "warn"):
+    if action in ALLOWING:
         return "observed"
     if call is not None and not call.observed:
         return "prevented"

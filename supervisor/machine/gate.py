@@ -8,6 +8,7 @@ import msgspec
 from proctor.policies import events as ev
 from proctor.policies.errors import Violation
 from proctor.policies.events.calls import (
+    ALLOWING,
     ID_NOT_OVER,
     AsyncCheck,
     Decision,
@@ -183,7 +184,7 @@ class GateKeeper:
             self._await_approval(proposal, decision)
             return
         self._record_violations(proposal, decision.violations)
-        if decision.action in ("allow", "warn"):
+        if decision.action in ALLOWING:
             self._allow(proposal)
         else:
             for violation in decision.violations:

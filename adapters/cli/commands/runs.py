@@ -13,7 +13,7 @@ import click
 
 from proctor.policies import CompiledPolicy, Event, RunContext
 from proctor.policies.events import TERMINAL
-from proctor.policies.events.calls import rule_name
+from proctor.policies.events.calls import ALLOWING, rule_name
 from proctor.policies.values.amounts import counted, dollars
 from proctor.supervisor.errors import UsageError
 from proctor.supervisor.ports.store import Store, closing
@@ -368,7 +368,7 @@ def _stopped(item: Explained) -> bool:
     """Whether its action is more than a warning."""
     if item.decision is None:
         return any(found.action != "warn" for found in item.violations)
-    return item.decision.action not in ("allow", "warn")
+    return item.decision.action not in ALLOWING
 
 
 def _show_end(last: Event) -> None:
@@ -398,7 +398,7 @@ def _show(item: Explained) -> None:
             show(f"{name}: {found.action}, {found.message}", "red")
         return
     decision = item.decision
-    style = "green" if decision.action in ("allow", "warn") else "red"
+    style = "green" if decision.action in ALLOWING else "red"
     named = f"{escape_control(decision.tool_name)} ({escape_control(decision.tool_call_id)})"
     out.print(f"event {item.seq}  {named}: ", style="bold", end="")
     out.print(decision.action, style=f"bold {style}")
