@@ -22,7 +22,7 @@ from unicodedata import east_asian_width
 from ..kit.display_text import escape_control, escape_control_lines
 
 if TYPE_CHECKING:
-    from proctor.policies.errors import Problem
+    from proctor.policies.errors import Problem, ProctorError
     from proctor.supervisor.errors import StoreErrorKind
 
 
@@ -30,15 +30,16 @@ FINE, VIOLATED, BAD_INPUT, FAILED = 0, 1, 2, 3
 UNPROVED = 3
 """Of `prove`: neither proved nor refuted."""
 _CODES = {
+    "error": BAD_INPUT,
     "policy_violation": VIOLATED,
+    "tool_refused": VIOLATED,
     "not_installed": FAILED,
     "starts_blocked": FAILED,
+    "owner_lost": FAILED,
     "store_error": FAILED,
     "provider_error": FAILED,
-    "provider_unavailable": FAILED,
-    "unknown_session": FAILED,
 }
-"""Exit codes by the `code` of an error; every other error raised on purpose is bad input."""
+"""Exit codes by the `code` of an error's class, and of those below it that are not here themselves."""
 _NOT_A_STORE: tuple[StoreErrorKind, ...] = ("not_a_store", "newer_schema", "older_schema", "run_exists")
 """Kinds of store errors that are bad input, not failures of the machine."""
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
@@ -101,13 +102,14 @@ def _has_folder() -> bool:
     return True
 
 
-def code_of(error: BaseException) -> int:
+def code_of(error: ProctorError) -> int:
     """The exit code for an error that is raised on purpose."""
     if getattr(error, "kind", None) in _NOT_A_STORE:
         return BAD_INPUT
     if type(error).__name__ == "EventError" and getattr(error, "partial", None) is not None:
         return FAILED  # what a provider reported, not what was given
-    return _CODES.get(str(getattr(error, "code", "")), BAD_INPUT)
+    codes = (vars(each).get("code") for each in type(error).__mro__)
+    return next(_CODES[code] for code in codes if code in _CODES)
 
 
 _WIDEST = 100
