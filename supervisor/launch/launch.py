@@ -21,7 +21,7 @@ from proctor.policies.monitor.monitor import Monitor
 from ..arguments import Continuation, check_named, check_order, check_text, recordable
 from ..errors import StartsBlockedError, StoreError, StoreErrorKind, UsageError
 from ..machine.event_factory import PriorSession
-from ..machine.interface import Begin
+from ..machine.interface import AddedMetadata, Begin
 from ..machine.machine import RunMachine
 from ..machine.run_state import RunIdentity
 from ..ports.adapter import Adapter, EndOrphans, Launch, LaunchOptions
@@ -126,7 +126,7 @@ async def launched(request: LaunchRequest, services: Services) -> tuple[RunActor
         first=not past.created,
         model=can_do.model,
         tools=can_do.offered,
-        metadata={**metadata, "gate": can_do.gate, **_on_record(plan, context, taken_up, can_do)},
+        metadata={**metadata, **_on_record(plan, context, taken_up, can_do)},
     )
     actor = RunActor(
         machine,
@@ -201,9 +201,13 @@ def _gate_note(gate: str) -> Mapping[str, Any]:
     return {"gate": gate}
 
 
-def _on_record(plan: Plan, context: RunContext, taken_up: Continued, can_do: Capabilities) -> dict[str, Any]:
-    record: dict[str, Any] = {"policy": plan.policy.name, "policies": plan.written}
-    record["context"] = msgspec.to_builtins(context)
+def _on_record(plan: Plan, context: RunContext, taken_up: Continued, can_do: Capabilities) -> AddedMetadata:
+    record: AddedMetadata = {
+        "gate": can_do.gate,
+        "policy": plan.policy.name,
+        "policies": plan.written,
+        "context": msgspec.to_builtins(context),
+    }
     if tools := portable(can_do.table):
         record["portable_tools"] = tools
     if taken_up.mode:

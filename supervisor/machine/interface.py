@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 import msgspec
 
@@ -24,6 +24,20 @@ class Input(msgspec.Struct, frozen=True, kw_only=True):
     """Something that happened, at a moment in milliseconds since the epoch."""
 
     now_ms: int
+
+
+class AddedMetadata(TypedDict):
+    """What the start of a run records beside the metadata of its caller, whose names these are not."""
+
+    gate: str
+    policy: str
+    policies: list[dict[str, Any]]
+    context: dict[str, Any]
+    portable_tools: NotRequired[list[dict[str, Any]]]
+    continuation: NotRequired[str]
+
+
+ADDED_METADATA = frozenset(AddedMetadata.__annotations__)
 
 
 class Begin(Input, frozen=True, kw_only=True):

@@ -15,6 +15,7 @@ from proctor.policies.events.run_context import FIGURES
 from proctor.policies.monitor.usage import TokenMeter
 from proctor.policies.values.json_values import NOT_JSON
 from proctor.supervisor.errors import StoreError
+from proctor.supervisor.machine.interface import ADDED_METADATA
 from proctor.supervisor.ports.stored_types import GOING_ON, AnswerGiven, ApprovalAnswer, RunInfo, StoredApproval
 from proctor.supervisor.redaction import PLACEHOLDER, Redactor
 from proctor.supervisor.store import records
@@ -34,8 +35,6 @@ _TYPES = {
 }
 _ENDS = {name for name, kind in ev.EVENT_TYPES.items() if kind in ev.TERMINAL}
 _ANSWERS = {name for name, kind in ev.EVENT_TYPES.items() if kind in records.AFTER_THE_END}
-_OURS = frozenset(("gate", "policy", "policies", "context", "portable_tools", "continuation"))
-"""Names that a start adds to the caller's metadata."""
 _NOTHING_FITS = frozenset((b"",))
 _CLOSE = 1e-9
 _encode = msgspec.json.Encoder(order="deterministic").encode
@@ -374,7 +373,7 @@ def _given_otherwise(spec: dict[str, Any], given: Mapping[str, frozenset[bytes]]
 
 def _metadata(metadata: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     """The caller's metadata, by name."""
-    return ((f"metadata `{name}`", value) for name, value in metadata.items() if name not in _OURS)
+    return ((f"metadata `{name}`", value) for name, value in metadata.items() if name not in ADDED_METADATA)
 
 
 def _ms(at: datetime | None) -> int | None:
