@@ -24,9 +24,9 @@ from proctor.policies.errors import EventError
 
 from ..kit.display_text import escape_control_lines
 from .clients import CLIENTS
-from .daemon_client import END, HELD, SOCKET, peer_of
+from .daemon_client import ALARM_S, END, HELD, SOCKET, peer_of
 from .decider import HookDecider, HookOptions
-from .messages import HookAnswer, HookInput
+from .messages import HOOK_HELD_S, QUESTION_S, HookAnswer, HookInput
 from .origin import Origin, is_socket, origin_of
 from .over_http import LOCK, HookServer, read_endpoint
 
@@ -37,12 +37,10 @@ LOOK_S = 2.0
 """How often it looks whether it is still needed, and whether its clients are there."""
 ASK_S = 0.25
 """How often it looks whether somebody has answered a call that waits."""
-_QUESTION_S, _HELD_S = 86_400, 570
-"""Seconds a hook takes at most that waits beside the client's question, and in its place."""
 _BELOW_S = 60.0
 """So many seconds a subagent's question waits for an answer from elsewhere; only then its client asks its person."""
 _LOCAL_PEERPID = (0, 2)
-DECIDE_S = 20.0
+DECIDE_S = ALARM_S - 5.0
 """Seconds after which a hook that nobody could decide on is refused; less than the hook itself waits."""
 READ_S = 20.0
 """Seconds a hook has to send its input."""
@@ -171,7 +169,7 @@ class _Daemon:
             if held := answer.held:
                 self._attending.discard(threading.current_thread())  # no end of this process waits for a person
                 if connection.family == socket.AF_UNIX:
-                    most = _QUESTION_S if hook_input.kind == "permission" else _HELD_S
+                    most = QUESTION_S if hook_input.kind == "permission" else HOOK_HELD_S
                     connection.sendall(HELD + f"{most}\n".encode())
                 answer = self._wait_for_approval(hook_input, held, origin, connection, agent)
             output = CLIENTS[agent].output(answer, hook_input)

@@ -19,15 +19,13 @@ from proctor.supervisor.ports.processes import is_gone
 from proctor.supervisor.ports.stored_types import ApprovalAnswer, Owner
 
 from .clients import CLIENTS
-from .decisions import UNMATCHED, Opening, RuleFiles, Unmatched
+from .decisions import Opening, RuleFiles
 from .hook import Hook
-from .messages import REFUSABLE, REPORTS, HookAnswer, HookClient, HookInput
+from .messages import MOST_HELD_S, REFUSABLE, REPORTS, UNMATCHED, HookAnswer, HookClient, HookInput, Unmatched
 from .origin import Origin, check_origin
 from .record import LEASE_S, LINE_NOTE, HookRecord, HookStore
 from .session import HookedSession
 
-MOST_HELD_S = 540
-"""No client keeps a hook waiting for ten minutes."""
 _Held: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=MOST_HELD_S)]
 REFUSED_BEFORE = "the client was denied before anything was decided"
 _PROBED = "probe"

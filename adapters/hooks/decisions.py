@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from pathlib import Path
 from posixpath import join, normpath
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -35,10 +35,7 @@ from proctor.supervisor.launch.plan import written
 from proctor.supervisor.machine.event_factory import granted
 from proctor.supervisor.ports.stored_types import ApprovalRequest
 
-Unmatched: TypeAlias = Literal["ask", "allow", "deny"]
-"""The treatment of a call that no rule objects to and no allow list admits: `ask` leaves it to the client."""
-UNMATCHED: Unmatched = "ask"
-"""The treatment where none is given."""
+from .messages import Unmatched
 
 
 class HookMonitor(Monitor):

@@ -31,6 +31,16 @@ REFUSABLE: tuple[Kind, ...] = ("prompt", "call", "settings")
 """Those whose answer lets something happen; the others report what has happened."""
 REPORTS: tuple[Kind, ...] = ("completed", "failed", "batch", "interrupt", "stop", "session_end")
 """Those that only report."""
+Unmatched: TypeAlias = Literal["ask", "allow", "deny"]
+"""The treatment of a call that no rule objects to and no allow list admits: `ask` leaves it to the client."""
+UNMATCHED: Unmatched = "ask"
+"""The treatment where none is given."""
+MOST_HELD_S = 540
+"""Seconds a call waits at most for an answer from elsewhere: no client keeps a hook waiting for ten minutes."""
+HOOK_HELD_S = MOST_HELD_S + 30
+"""Seconds a hook takes at most whose call waits so."""
+QUESTION_S = 86_400
+"""The same of one beside the client's own question: as long as its person may take."""
 
 
 class BatchCall(msgspec.Struct, frozen=True):

@@ -31,8 +31,8 @@ from proctor.supervisor.redaction import Redactor
 from proctor.supervisor.run.recovery import lost_error
 
 from ..kit.process_tree import home_of
-from .decisions import HookMonitor, Rules, Unmatched
-from .messages import HookClient
+from .decisions import HookMonitor, Rules
+from .messages import HookClient, Unmatched
 from .record import HookRecord
 
 Handled: TypeAlias = tuple[list[Event], list[interface.Effect]]

@@ -22,8 +22,7 @@ from ..kit.values import atomic_write
 from ..stores.store_names import DEFAULT_STORE
 from .clients.claude import CLAUDE, LOWEST_KEY
 from .daemon_client import EACH, UnansweredError
-from .decisions import UNMATCHED, Unmatched
-from .messages import REFUSABLE, HookClient, version
+from .messages import REFUSABLE, UNMATCHED, HookClient, Unmatched, version
 from .over_http import PATH, Endpoint, endpoint_in, without_proxy
 from .record import store_id
 

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 import click
 import msgspec
@@ -20,6 +20,8 @@ from proctor.policies.values.amounts import counted, figure_in
 from proctor.supervisor.errors import UsageError
 from proctor.supervisor.ports.stored_types import RunFilter
 
+from ...hooks.messages import MOST_HELD_S, UNMATCHED, HookClient, Unmatched
+from ...kit.client_tools import HOOKED
 from ...kit.display_text import encoded, escape_control, escape_control_json
 from ...stores.store_names import DEFAULT_STORE
 from ..options import (
@@ -38,15 +40,11 @@ from ..options import (
 from ..output import echo, echo_json, echo_rows, note, output_option, output_parameter, written_to
 
 if TYPE_CHECKING:
-    from ...hooks.decisions import Unmatched
-    from ...hooks.messages import HookClient
     from ...hooks.settings import Scope
 
 
-AGENTS: Final = ("claude", "codex", "gemini", "opencode", "cursor", "copilot")
+AGENTS: Final = tuple(HOOKED)
 """The names of `hooks.clients.CLIENTS`, which take time to import."""
-_UNMATCHED: Final = "ask"
-"""`hooks.decisions.UNMATCHED`, which takes time to import too."""
 _PROBE_S: Final = 30.0
 _store_option = store_option_with(about="The store of hooks: a SQLite file.")
 
@@ -101,7 +99,7 @@ class WantedHooks(msgspec.Struct, frozen=True, kw_only=True):
     agent: str
     store: str | None = None
     context: RunContext | None = None
-    unmatched: Unmatched = _UNMATCHED
+    unmatched: Unmatched = UNMATCHED
     http: bool = False
     hold_s: int | None = None
 
@@ -112,16 +110,16 @@ agent_option = click.option(
 _DECIDING = (
     click.option(
         "--unmatched",
-        type=click.Choice(["ask", "allow", "deny"]),
-        default=_UNMATCHED,
+        type=click.Choice(get_args(Unmatched)),
+        default=UNMATCHED,
         help="For calls that no rule denies and no allow list allows: leave them to the agent (ask), allow, or deny. "
-        f"[default: {_UNMATCHED}]",
+        f"[default: {UNMATCHED}]",
     ),
     click.option("--http", is_flag=True, help="Claude Code only: send hooks over HTTP, without a process for each."),
     click.option(
         "--hold",
         "hold_s",
-        type=click.IntRange(0, 540),
+        type=click.IntRange(0, MOST_HELD_S),
         default=0,
         metavar="SECONDS",
         help="If the agent can't ask you: how long a call waits for an approval. [default: 0, deny at once]",
@@ -382,7 +380,6 @@ def status_line(store: str | None, as_json: bool) -> None:
 
 def put_hooks(wanted: WantedHooks, scope: Scope = "project") -> tuple[Path, bool, list[str]]:
     """Write the hooks into the agent's settings: where these are, whether that changed them, and what to know."""
-    from ...hooks.decider import MOST_HELD_S
     from ...hooks.settings import install, lines_in
 
     client, path, hold_s = _client(wanted.agent), _path(wanted.agent, scope), wanted.hold_s

@@ -103,15 +103,13 @@ UNSET: Final = (*messages.NEVER_SET, "CLAUDE_CODE_SHELL_PREFIX")
 """The variables that a settings file of a repository must not set."""
 GUARDS: Final[Mapping[str, Any]] = {"disableAllHooks": False, "disableSkillShellExecution": True}
 """A skill's or a slash command's own shell commands ask no hook."""
-_QUESTION_S: Final = 86_400
-"""The hook of the client's question waits as long as its person may take."""
 
 
 def _closed(event: str) -> dict[str, Any]:
     """Before a call, at a prompt and of settings, a hook that fails refuses."""
     kind = EVENTS[event]
     closed = {"onFailure": "block"} if kind in ("call", "prompt", "settings") else {}
-    return {"timeout": _QUESTION_S if kind == "permission" else TIMEOUT_S, **closed}
+    return {"timeout": messages.QUESTION_S if kind == "permission" else TIMEOUT_S, **closed}
 
 
 def entry(event: str, line: str, environment: Mapping[str, str]) -> dict[str, Any]:

@@ -12,8 +12,7 @@ from acp_bench import model_api
 from hook_processes import HookProcesses, end_daemons
 
 from proctor.adapters.hooks.decider import HookDecider, HookOptions
-from proctor.adapters.hooks.decisions import Unmatched
-from proctor.adapters.hooks.messages import HookAnswer
+from proctor.adapters.hooks.messages import HookAnswer, Unmatched
 from proctor.adapters.hooks.record import store_id
 from proctor.adapters.hooks.settings import install, settings_path, settings_with_hooks
 from proctor.adapters.kit import usage_log as usage
