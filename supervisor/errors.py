@@ -29,6 +29,11 @@ class UsageError(ProctorError, ValueError):
     code = "bad_usage"
 
 
+ApprovalErrorKind: TypeAlias = Literal[
+    "unknown", "answered", "expired", "withdrawn", "other_input", "not_allowed", "owner_gone", "asks_itself"
+]
+
+
 class ApprovalError(UsageError):
     """An answer to an approval request was rejected.
 
@@ -42,7 +47,7 @@ class ApprovalError(UsageError):
 
     code = "approval_closed"
 
-    def __init__(self, message: str, *, kind: str, approval: Any = None) -> None:
+    def __init__(self, message: str, *, kind: ApprovalErrorKind, approval: Any = None) -> None:
         super().__init__(message)
         self.kind = kind
         self.approval = approval

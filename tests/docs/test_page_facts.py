@@ -17,7 +17,7 @@ from proctor.policies.events import EVENT_TYPES
 from proctor.policies.reading import tree
 from proctor.policies.values import regexes
 from proctor.supervisor.arguments import BOUNDS, RecordOptions
-from proctor.supervisor.errors import StoreErrorKind
+from proctor.supervisor.errors import ApprovalError, ApprovalErrorKind, StoreErrorKind
 from proctor.supervisor.launch.history import TRANSCRIPT_BYTES
 from proctor.supervisor.machine import run_state
 from proctor.supervisor.run import journal
@@ -60,9 +60,12 @@ def test_the_defaults_that_options_describe_are_those_of_the_record() -> None:
     }
 
 
-def test_every_kind_of_a_stores_error_is_explained() -> None:
-    """And no other."""
+def test_every_kind_of_an_error_is_explained() -> None:
+    """And no other: a store's on the page of errors, an approval's where its error is."""
+    of_approvals = re.findall(r"`(\w+)`\s(?:\(|or\s)", ApprovalError.__doc__ or "")
+
     assert set(MEANINGS) == set(get_args(StoreErrorKind))
+    assert sorted(of_approvals) == sorted(get_args(ApprovalErrorKind))
 
 
 @pytest.mark.parametrize("page", list(pages()), ids=name_of)
