@@ -139,7 +139,7 @@ def test_limits_are_counted_as_written_down(name: str, restored: bool) -> None:
 
 
 def test_limits_say_what_they_are() -> None:
-    """Each with its unit, its scope, whose it is and what follows."""
+    """Each with its unit, its name for people, its scope, whose it is and what follows."""
     names = ("of a run", "only warned of", "of a session")
     uses = [
         msgspec.to_builtins(use)
@@ -156,6 +156,7 @@ def test_limits_say_what_they_are() -> None:
             "used": 0,
             "max": MOST[limit],
             "unit": unit,
+            "title": {"USD": "cost", "ms": "time", "ms idle": "longest silence"}.get(unit, unit),
             "exceeded": False,
         }
         for whose in (
