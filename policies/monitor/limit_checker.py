@@ -154,7 +154,6 @@ class LimitChecker:
             if (used > self._most[number] or number in rejecting) and number not in state.exceeded:
                 state.exceeded |= {number}
                 if number not in state.reported:
-                    state.reported |= {number}
                     found.append(Exceeded(number, self._finding(number, used, meter)))
         return found
 

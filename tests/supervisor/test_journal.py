@@ -43,6 +43,8 @@ class ScriptedStore(MemoryStore):
         stored = await super().append(events, **owned)
         if does == "stores and is silent":
             await trio.sleep_forever()
+        if does == "stores and is slow":
+            await trio.sleep(30)
         return stored
 
 
@@ -292,6 +294,19 @@ async def test_a_store_that_answers_late_has_failed_no_longer(autojump_clock: ob
 
     assert str(error) == "the store has not answered for 2 seconds"
     assert (later, run.journal.failure, run.journal.idle) == (None, None, True)
+
+
+async def test_an_answer_that_comes_late_is_none_where_somebody_has_ended_the_run(autojump_clock: object) -> None:
+    """Nothing that waits for it is let go: the owner's lease may have ended unseen."""
+    store = ScriptedStore("stores and is slow")
+    run = Written(store)
+    async with trio.open_nursery() as tasks:
+        tasks.start_soon(run.journal.flush)
+        await trio.testing.wait_all_tasks_blocked()
+        await MemoryStore.append(store, [RunFailed(run_id="r", session_id="s", error="its owner is gone")])
+
+    assert isinstance(run.journal.failure, StoreError)
+    assert (run.journal.failure.kind, run.stored) == ("fenced", [])
 
 
 @pytest.mark.parametrize(

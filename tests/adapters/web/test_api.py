@@ -344,13 +344,20 @@ tools: [bash]
 steps:
   - {call: bash, input: {command: git push origin main}}
   - {call: bash, input: {command: git push origin release}}
-  - {call: bash, input: {command: git push origin main && rm -rf build}}
+  - {call: bash, input: OTHER}
 """
 
 
-def test_a_grant_for_its_like_covers_that_and_asks_about_anything_else(site: web_server.Site) -> None:
-    """The approval says what is like it; a later push is not asked about, a push with more in the line is."""
-    with web_server.going(site, PUSHES, ASKS_TO_PUSH, prompt="Push") as run:
+@pytest.mark.parametrize("other", [
+    {"command": "git push origin main && rm -rf build"},
+    {"command": "git push origin main", "run_in_background": True},
+], ids=["more in the line", "an input more"])  # fmt: skip
+def test_a_grant_for_its_like_covers_that_and_asks_about_anything_else(
+    site: web_server.Site, other: dict[str, Any]
+) -> None:
+    """The approval says what is like it; a later push is not asked about, one with anything more is."""
+    script = PUSHES.replace("OTHER", json.dumps(other))
+    with web_server.going(site, script, ASKS_TO_PUSH, prompt="Push") as run:
         with web_server.waits(run) as event:
             path = f"/api/approvals/{event['approval_id']}"
             view = site.get(path)
@@ -364,6 +371,6 @@ def test_a_grant_for_its_like_covers_that_and_asks_about_anything_else(site: web
     assert view["like"]["about"] == "`bash` `git push`"
     assert alone.status == 400
     assert taken.status == 200
-    assert next_one["tool_input"]["command"] == "git push origin main && rm -rf build"
+    assert next_one["tool_input"] == other
     assert [each.get("covered_by") for each in granted] == [None, event["approval_id"]]
     assert granted[0]["like"] == view["like"]["entry"]
