@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import web_server
 
-pytest.importorskip("playwright.sync_api", reason="pip install '.[dev]'")
+pytest.importorskip("playwright.sync_api", reason="pip install '.[browser]'")
 pytestmark = [
     pytest.mark.skipif(not Path(web_server.CHROMIUM).exists(), reason="apt-get install chromium"),
     pytest.mark.slow,

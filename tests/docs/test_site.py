@@ -23,7 +23,7 @@ STYLE = re.compile(r"""@import|url\(["']?(https?:)?//""")
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The site, built as `.ci/run` does: a page in no nav, a link or a place that is not there fail it."""
-    pytest.importorskip("mkdocs", reason="pip install -e '.[dev]'")
+    pytest.importorskip("mkdocs", reason="pip install -e '.[docs]'")
     place = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(place)]
     env = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}

@@ -408,7 +408,7 @@ def test_of_three_who_answer_at_once_one_counts_and_all_see_it(at: AtTheTerminal
     different word each: one answer is on record, a call that ran in spite of it is a
     violation, and every screen says whose it was. The terminal says no at the end, as that ends the turn.
     """
-    sync_api = pytest.importorskip("playwright.sync_api", reason="pip install '.[dev]'")
+    sync_api = pytest.importorskip("playwright.sync_api", reason="pip install '.[browser]'")
     names, states = [f"by-{number}" for number in range(3)], {}
     at.prompts(*(f"touch {name}" for name in names))
     with sync_api.sync_playwright() as playwright:
@@ -463,7 +463,7 @@ def test_a_day_under_a_pack(client: Any, site: Any) -> None:
     """One command puts it in force. What it lists asks nobody, a push is refused with the reason, a deploy is
     answered on a phone, a window that is used ends the work, and in the end the settings are as they were.
     """
-    sync_api = pytest.importorskip("playwright.sync_api", reason="pip install '.[dev]'")
+    sync_api = pytest.importorskip("playwright.sync_api", reason="pip install '.[browser]'")
     for path in client.settings:
         path.parent.mkdir(exist_ok=True)
         if not path.exists():

@@ -209,7 +209,7 @@ def test_a_request_is_told_once_with_all_that_is_needed(tmp_path: Path, receiver
 
 def test_the_link_opens_the_card_on_a_phone(tmp_path: Path, receiver: Receiver) -> None:
     """At the width of a phone, with a token that stays on it: one thumb answers, and a second phone sees by whom."""
-    sync_api = pytest.importorskip("playwright.sync_api", reason="pip install '.[dev]'")
+    sync_api = pytest.importorskip("playwright.sync_api", reason="pip install '.[browser]'")
     if not Path(web_server.CHROMIUM).exists():
         pytest.skip("apt-get install chromium")
     expect = sync_api.expect

@@ -13,7 +13,7 @@ import pytest
 import web_server
 from web_server import ANA, BEN, EVE, Site, going
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="pip install '.[dev]'")
+sync_api = pytest.importorskip("playwright.sync_api", reason="pip install '.[browser]'")
 expect = sync_api.expect
 expect.set_options(timeout=20_000)
 
@@ -347,7 +347,7 @@ class TestWhileACallWaits:
         """By axe's rules (names, roles), the contrast in light and dark; nothing is wider than the window, a phone's
         too.
         """
-        axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="pip install '.[dev]'").Axe()
+        axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="pip install '.[browser]'").Axe()
         context = browser.new_context(viewport={"width": width, "height": 844}, reduced_motion="reduce")
         tab = context.new_page()
         tab.goto(f"{site.url}/#token={ANA}")
