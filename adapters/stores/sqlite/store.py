@@ -49,6 +49,7 @@ class SQLiteWriter(Writer[Recorder]):
         self._path = path
         self._file = IntactFile(path)
         self._watchers = 0
+        self._is_lost = False
         super().__init__(Recorder(connection), str(path), notifier)
 
     @contextmanager
@@ -82,10 +83,20 @@ class SQLiteWriter(Writer[Recorder]):
     def _poll(self) -> None:
         self._file.mend_index()
         try:
-            if self._recorder.has_changed():
+            if self._recorder.has_changed() or self._was_lost():
                 self._notifier.notify()
         except sqlite3.Error:
             self._recorder.forget()  # whoever reads or writes next is told what is wrong
+
+    def _was_lost(self) -> bool:
+        """Whether the file is another one, or gone, for the first time. Whoever waits for it reads it then."""
+        before = self._is_lost
+        try:
+            self._file.found()
+            self._is_lost = False
+        except StoreError:
+            self._is_lost = True
+        return self._is_lost and not before
 
     def _transact(self, jobs: list[Job[Any]], *, find_stored: bool) -> Exception | None:
         try:

@@ -280,3 +280,21 @@ async def test_every_way_of_writing_ties_records_together(tmp_path: Path) -> Non
 
     assert seqs == list(range(1, 6))
     assert len(digests(path)) == 8
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+async def test_who_waits_for_a_file_that_is_taken_away_is_woken(tmp_path: Path, replaced: bool) -> None:
+    """And is told so by what it reads then; a file that is gone stores nothing that would wake anybody."""
+    path, other = tmp_path / "record.db", tmp_path / "other.db"
+    async with SQLiteStore(path) as store:
+        token = await store.wait(0, 0)
+        if replaced:
+            other.write_bytes(path.read_bytes())
+            other.replace(path)
+        else:
+            path.unlink()
+        with anyio.fail_after(PATIENCE_S):
+            while await store.wait(token, 1) == token:
+                pass
+        with pytest.raises(StoreError, match="while it was in use"):
+            await store.place()
