@@ -141,7 +141,7 @@ class RunActor:
 
     def check_thread(self, member: str) -> None:
         """Raises UsageError in another thread than the run's."""
-        self._waiters.check_thread(member)
+        check_thread(member, self._waiters.thread)
 
     def cancel(self, reason: str, *, person: str = "", approval: ApprovalRequest | None = None) -> None:
         """Cancel the run, as `CancelAsked` says; if its task has not begun, as soon as it begins."""
@@ -307,7 +307,7 @@ class _Waiter:
 class GateWaiters:
     """Proposes calls to the machine through `feed`; each caller waits under a key that is never used again."""
 
-    __slots__ = ("_by_key", "_closed", "_feed", "_key", "_now_ms", "_thread")
+    __slots__ = ("_by_key", "_closed", "_feed", "_key", "_now_ms", "thread")
 
     def __init__(self, feed: Callable[[interface.Input], None], now_ms: Callable[[], int]) -> None:
         self._feed = feed
@@ -315,14 +315,14 @@ class GateWaiters:
         self._by_key: dict[int, _Waiter] = {}
         self._key = 0
         self._closed = False
-        self._thread = threading.get_ident()
+        self.thread = threading.get_ident()
 
     async def propose(self, proposed: Any) -> GateAnswer:
         """Propose a call and wait for its answer. A caller that is cancelled while it waits withdraws the call.
 
         Raises UsageError in another thread than the run's.
         """
-        check_thread("gate", self._thread)
+        check_thread("gate", self.thread)
         call = proposed if isinstance(proposed, ToolCall) else interface.NO_CALL
         if self._closed:
             return _refusal(call)
@@ -339,10 +339,6 @@ class GateWaiters:
             del self._by_key[key]
         assert waiter.answer is not None
         return waiter.answer
-
-    def check_thread(self, member: str) -> None:
-        """Raises UsageError in another thread than the run's."""
-        check_thread(member, self._thread)
 
     def answer(self, key: int, answer: GateAnswer) -> None:
         """Answer the caller that waits under this key, if there is one."""

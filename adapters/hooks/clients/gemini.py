@@ -111,9 +111,8 @@ def _below(folder: str) -> Iterator[str]:
 def _text_of(file: str) -> str:
     try:
         found = os.stat(file)
-        if (
-            not stat.S_ISREG(found.st_mode) or found.st_size > _LONGEST_COMMAND
-        ):  # a pipe would keep every hook waiting
+        # A pipe would keep every hook waiting.
+        if not stat.S_ISREG(found.st_mode) or found.st_size > _LONGEST_COMMAND:
             return _ANY
         text = tomllib.loads(Path(file).read_text("utf-8-sig")).get("prompt")
     except (OSError, ValueError, RecursionError):
