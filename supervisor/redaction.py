@@ -293,36 +293,43 @@ class _Walk:
         """A value, redacted; as a whole if it has a secret's name (`named`)."""
         if isinstance(value, str):
             return self._whole(value) if named and self._detector.may_be_named(value) else self._text(value)
-        if depth > _DEEPEST or value is None:
+        if depth > _DEEPEST or value is None or isinstance(value, bool):
             return value
         if isinstance(value, (int, float)):
-            is_secret = named and not isinstance(value, bool) and not _NAMES_COUNTS.search(f"{named}={value}")
-            return self._whole(str(value)) if is_secret and self._detector.may_be_named(str(value)) else value
+            return self._number(value, named)
         if isinstance(value, dict):
-            pair = next((value[key] for key in _NAMES if isinstance(value.get(key), str)), "")
-            pair = pair if names_secret(pair) else ""
-            by_login = any(key in value for key in _LOGINS)
-            walked = {
-                self.of(key, depth + 1): (self._of_policies if key == "policies" else self).of(
-                    self._login(key, item),
-                    depth + 1,
-                    named=named or _secret_name(key, pair) or (key if by_login and key in _PASSES else ""),
-                )
-                for key, item in value.items()
-            }
-            same = all(map(is_, value, walked)) and all(map(is_, value.values(), walked.values()))
-            return value if same else walked
+            return self._object(value, depth, named)
         if isinstance(value, (list, tuple)):
-            before = [_secret_name(item, "") if self.named_by_items else "" for item in (None, *value)]
-            if any(before) and len(value) > 2:
-                near = [item if isinstance(item, str) else "" for item in ("", *value, "")]
-                for n, words in enumerate(zip(near, near[1:], near[2:], strict=False), start=1):
-                    if _NO_NAME.fullmatch("\0".join(words)):
-                        before[n] = ""
-            given = zip(self._variables(list(value)), before, strict=False)
-            items = self._arguments([self.of(item, depth + 1, named=named or at) for item, at in given])
-            return value if all(map(is_, value, items)) else type(value)(items)
+            return self._list(value, depth, named)
         return self._struct(value, depth) if isinstance(value, msgspec.Struct) else value
+
+    def _number(self, value: float, named: str) -> Any:
+        text = str(value)
+        is_secret = named and not _NAMES_COUNTS.search(f"{named}={text}") and self._detector.may_be_named(text)
+        return self._whole(text) if is_secret else value
+
+    def _object(self, value: dict[Any, Any], depth: int, named: str) -> dict[Any, Any]:
+        """An object, whose values are named by their keys, by another of its values, or as the whole of it is."""
+        name = next((value[key] for key in _NAMES if isinstance(value.get(key), str)), "")
+        pair = name if names_secret(name) else ""
+        passes = _PASSES if any(key in value for key in _LOGINS) else ()
+        walked = {}
+        for key, item in value.items():
+            walk = self._of_policies if key == "policies" else self
+            secret = named or _secret_name(key, pair) or (key if key in passes else "")
+            walked[self.of(key, depth + 1)] = walk.of(self._login(key, item), depth + 1, named=secret)
+        same = all(map(is_, value, walked)) and all(map(is_, value.values(), walked.values()))
+        return value if same else walked
+
+    def _list(self, value: list[Any] | tuple[Any, ...], depth: int, named: str) -> list[Any] | tuple[Any, ...]:
+        """A list, or the words of a command, whose items may be named by those before them."""
+        before = _names_before(value) if self.named_by_items else [""] * len(value)
+        items = [
+            self.of(item, depth + 1, named=named or name)
+            for item, name in zip(self._variables(list(value)), before, strict=True)
+        ]
+        items = self._arguments(items)
+        return value if all(map(is_, value, items)) else type(value)(items)
 
     def _login(self, key: Any, item: Any) -> Any:
         """The value of a key, without the password if the key announces a user and a password."""
@@ -407,6 +414,18 @@ def _secret_name(key: Any, pair: str) -> str:
     if not isinstance(key, str):
         return ""
     return key if names_secret(key) else pair if key in _VALUES else ""
+
+
+def _names_before(items: Sequence[Any]) -> list[str]:
+    """For each item, the one before it if that is a secret's name, and no word of a command that names no value."""
+    words = [item if isinstance(item, str) else "" for item in items]
+    names = [word if names_secret(word) else "" for word in words]
+    if any(names) and len(words) > 2:
+        between = zip(["", *words], words, [*words[1:], ""], strict=False)
+        names = [
+            "" if _NO_NAME.fullmatch("\0".join(each)) else name for each, name in zip(between, names, strict=True)
+        ]
+    return ["", *names][: len(items)]
 
 
 UNREDACTED = Redactor(Redaction(off=True))
