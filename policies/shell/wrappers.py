@@ -95,36 +95,30 @@ _ASSIGNMENT = re.compile(r"([^=]*)=(.*)", re.DOTALL)
 
 def behind(prefix: Prefix, arguments: Sequence[Word]) -> list[Nested]:
     """The command behind a wrapper's own words."""
-    taking, alone = prefix.taking.split(), prefix.alone.split()
-    operands, placeholder, options = prefix.operands, None, True
     rest = list(arguments)
+    placeholder = None
+    while rest and (text := rest[0].text or "").startswith("-") and text != "--":
+        consumed = _consumed(rest, prefix.taking.split(), prefix.alone.split())
+        if consumed is None:
+            return UNKNOWN
+        if prefix.replaces and text.startswith(prefix.replaces):
+            placeholder = (rest[1].text or "") if consumed == 2 else text[2:]
+        del rest[:consumed]
+    if rest and rest[0].text == "--":
+        rest.pop(0)
+    operands = prefix.operands
     while rest:
-        text = rest[0].text
-        if text is None:
+        word = rest[0].text
+        if word is None or (word.startswith("-") and (prefix.assigns or operands < prefix.operands)):
             return UNKNOWN
-        if options and text == "--":
-            rest.pop(0)
-            options = False
-        elif text.startswith("-") and not options and (operands != prefix.operands or prefix.assigns):
-            return UNKNOWN
-        elif options and text.startswith("-"):
-            consumed = _consumed(rest, taking, alone)
-            if consumed is None:
-                return UNKNOWN
-            if prefix.replaces and text.startswith(prefix.replaces):
-                placeholder = (rest[1].text or "") if consumed == 2 else text[2:]
-            del rest[:consumed]
-        elif prefix.assigns and (assigned := _ASSIGNMENT.fullmatch(text)) is not None:
+        if prefix.assigns and (assigned := _ASSIGNMENT.fullmatch(word)) is not None:
             if changes_program_meaning(assigned[1], assigned[2]):
                 return [Nested(unknown=f"`{assigned[1]}` is set")]
-            rest.pop(0)
-            options = False
         elif operands:
             operands -= 1
-            rest.pop(0)
-            options = False
         else:
             break
+        rest.pop(0)
     return _command(rest, prefix, placeholder)
 
 
