@@ -9,9 +9,10 @@ them as well, and a session with one is no answer.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial, reduce
-from typing import Any
+from operator import and_, or_
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -65,6 +66,13 @@ MOST_OUTPUTS = 400
 """How many outputs of one tool are tried."""
 MOST_ASKS = 10
 """How many conditions of one tool may be met independently of each other."""
+
+
+class _ListOutcomes(NamedTuple):
+    """For each condition, read either way: whether all elements of a list meet it, and whether one does."""
+
+    by_all: tuple[bool, ...]
+    by_one: tuple[bool, ...]
 
 
 class Alphabet:
@@ -181,14 +189,33 @@ class Alphabet:
 
     def _add(self, name: str) -> None:
         """Add the classes of a tool's calls."""
-        tested = _by_path(self._conditions(name))
+        tested = self._tested(name)
         bound = self._bindings(name)
+        if overlapping := next((path for path in sorted(bound) if not is_apart(path, bound)), None):
+            self.gaps.append(f"values of `{name}` at `{overlapping}` that are also at another path")
+        inputs, everything = self._inputs(name, self._choices(tested, bound), bound)
+        found = self._classes(name, inputs, bound)
+        compared = any(part.rule.machine.compares_inputs for part in self._parts)
+        for call in found.values():
+            self._keep(call)
+            if compared:
+                self._keep(msgspec.structs.replace(call, fresh=True))
+        missing: dict[NamingKind, dict[str, Any] | None] = dict.fromkeys(self._tools.missing(name))
+        if not (everything and self._is_complete(name, tested, bound)):
+            missing = {**self._tools.kinds(name), **missing}
+        self._add_phantoms(name, missing, found)
+
+    def _tested(self, name: str) -> dict[str, list[Atom]]:
+        """The operators at each path of a tool's inputs, under its own names and the portable ones."""
+        tested = _by_path(self._conditions(name))
         for path, atoms in list(tested.items()):
             for place in self._tools.places(name, path):
                 self._portable[name, place] = path
                 tested[place] = [*tested.get(place, ()), *atoms]
-        if overlapping := next((path for path in sorted(bound) if not is_apart(path, bound)), None):
-            self.gaps.append(f"values of `{name}` at `{overlapping}` that are also at another path")
+        return tested
+
+    def _choices(self, tested: dict[str, list[Atom]], bound: set[str]) -> dict[str, list[Any]]:
+        """The values to try at each path."""
         choices = {path: candidates(atoms, self._values_at(path, bound)) for path, atoms in tested.items()}
         for path in _also_of_elements(tested):
             elements = f"{path}[*]"
@@ -198,34 +225,33 @@ class Alphabet:
         for path in sorted(bound):
             if is_exact(tested.get(path, ())):  # all values but those that are followed are alike
                 choices[path] = [*self._values_at(path, bound), MISSING, *([None, ""] if path in tested else [])]
+        return choices
+
+    def _inputs(self, name: str, choices: dict[str, list[Any]], bound: set[str]) -> tuple[list[dict[str, Any]], bool]:
+        """Inputs with these values, the shortest first; and whether they have every choice of them."""
         reduced = self._reduced(name, choices, bound)
+        kinds = self._tools.kinds(name)
         inputs: list[Any] = []
         everything = True
-        kinds = self._tools.kinds(name)
         for start in kinds.values():
             made, all_made = documents(reduced, MOST_INPUTS // len(kinds), start)
-            everything &= all_made
             if not all_made:
-                made += [
-                    d for path, found in choices.items() for d in documents({path: found}, MOST_INPUTS, start)[0]
-                ]
+                everything = False
+                for path, values in choices.items():
+                    made += documents({path: values}, MOST_INPUTS, start)[0]
             inputs += [*made, *rows(choices, made)]
-        compared = any(part.rule.machine.compares_inputs for part in self._parts)
-        found: dict[Any, InputClass] = {}
         objects = (each if isinstance(each, dict) else {} for each in inputs)
-        for input in sorted(objects, key=lambda each: (len(each), len(str(each)))):
+        return sorted(objects, key=lambda each: (len(each), len(str(each)))), everything
+
+    def _classes(self, name: str, inputs: Iterable[dict[str, Any]], bound: set[str]) -> dict[Any, InputClass]:
+        """The first input of each class, by the conditions that it meets and the values that bind it."""
+        found: dict[Any, InputClass] = {}
+        for input in inputs:
             self._work.spend(len(self._parts))
             call = self._made(name, input, bound)
             key = (tuple(part.mask(call) for part in self._parts), self._keys(call.input, bound))
             found.setdefault(key, call)
-        for call in found.values():
-            self._keep(call)
-            if compared:
-                self._keep(msgspec.structs.replace(call, fresh=True))
-        missing: dict[NamingKind, dict[str, Any] | None] = dict.fromkeys(self._tools.missing(name))
-        if not (everything and self._is_complete(name, tested, bound)):
-            missing = {**self._tools.kinds(name), **missing}
-        self._add_phantoms(name, missing, found)
+        return found
 
     def _reduced(self, name: str, choices: dict[str, list[Any]], bound: set[str]) -> dict[str, list[Any]]:
         """Values that meet the same conditions by themselves, one of each, and lists of them that meet others. Where
@@ -266,12 +292,13 @@ class Alphabet:
 
     def _add_lists(self, name: str, path: str, kept: dict[Any, Any], values: Sequence[Any]) -> None:
         """Add lists of values: all must permit, one is enough to refuse; some conditions look at elements."""
-        elements: dict[Any, Any] = {}
+        elements: dict[_ListOutcomes, Any] = {}
         for value in values:
             if value is not MISSING:
                 alone = [self._outcomes(name, path, made) for made in ([value], [[value]], [value, ["zq"]])]
-                elements.setdefault(tuple((a, b, a, b) for outcomes in alone for a, b in outcomes), value)
-        todo: list[tuple[Any, tuple[Any, ...]]] = [(met, (value,)) for met, value in elements.items()]
+                outcomes = tuple(itertools.chain.from_iterable(itertools.chain.from_iterable(alone)))
+                elements.setdefault(_ListOutcomes(outcomes, outcomes), value)
+        todo: list[tuple[_ListOutcomes, tuple[Any, ...]]] = [(met, (value,)) for met, value in elements.items()]
         seen = set(elements)
         while todo:
             met, chosen = todo.pop(0)
@@ -279,9 +306,8 @@ class Alphabet:
             for made in (list(chosen), apart, [chosen[0], *apart[1:]]):
                 kept.setdefault((self._outcomes(name, path, made), None), made)
             for more, value in elements.items():
-                both = tuple(
-                    (a and e, b and f, c or g, d or h) for (a, b, c, d), (e, f, g, h) in zip(met, more, strict=True)
-                )
+                by_all, by_one = map(and_, met.by_all, more.by_all), map(or_, met.by_one, more.by_one)
+                both = _ListOutcomes(tuple(by_all), tuple(by_one))
                 if both in seen:
                     continue
                 if len(seen) >= MOST_LISTS:
@@ -377,12 +403,7 @@ class Alphabet:
             if len(alike) > MOST_ASKS:
                 self.gaps.append(f"{len(alike)} conditions on inputs of `{name}` at once")
                 continue
-            for truth in itertools.product((False, True), repeat=len(alike)):
-                self._work.spend(len(self._parts))
-                met = set(itertools.compress(alike, truth))
-                missed = alike.keys() - met
-                if any(permits and (selector, False) in missed for selector, permits in met):
-                    continue
+            for met in self._sets_met(alike):
                 masks = [probe.mask for probe in probes]
                 for n, bit in itertools.chain.from_iterable(alike[identity] for identity in met):
                     masks[n] |= bit
@@ -390,6 +411,17 @@ class Alphabet:
                     if (tuple(masks), bound) not in seen:
                         seen.add((tuple(masks), bound))
                         self._keep(msgspec.structs.replace(example, phantom=True, masks=dict(enumerate(masks))))
+
+    def _sets_met(self, conditions: Collection[tuple[Any, bool]]) -> Iterator[set[tuple[Any, bool]]]:
+        """The sets of conditions that one call may meet: what it meets where that permits, it also meets where that
+        refuses.
+        """
+        for truth in itertools.product((False, True), repeat=len(conditions)):
+            self._work.spend(len(self._parts))
+            met = set(itertools.compress(conditions, truth))
+            missed = {*conditions} - met
+            if not any(permits and (selector, False) in missed for selector, permits in met):
+                yield met
 
     def _is_ruled_out(self, name: str, n: int, bit: int, document: dict[str, Any] | None) -> bool:
         """Whether a slot wants none of an act that all calls of a kind do, of which `document` is an input if any."""

@@ -49,29 +49,35 @@ def atoms_of(conditions: Iterable[Condition]) -> Iterator[tuple[str, Atom]]:
 
 def candidates(atoms: Sequence[Atom], extra: Sequence[Any] = ()) -> list[Any]:
     """Values for a path at which these operators are asked, each once."""
+    names = {name for name, _ in atoms}
+    named = [each for _, operand in atoms for each in _listed(operand)]
+    texts = {each for each in named if isinstance(each, str)}
+    numbers = [n for each in named if (n := number_of(each, loose=True)) is not None]
     single = [value for atom in atoms for value in _around(*atom)]
-    if {"within", "runs"} & {name for name, _ in atoms}:  # like these, and named by no condition
+    if names & {"within", "runs"}:  # like these, and named by no condition
         single += [f"{each}zq" for each in single if isinstance(each, str)]
-    patterns = _patterns([a for a in atoms if a[0] in ("regex", "match", "contains", "equals", "in", *LENGTHS)]) or ()
-    looking = any(name in LOOKING or name in LENGTHS for name, _ in atoms)
-    joined = list(texts_apart(patterns).texts.values()) if looking else []
-    if commands := _commands(atoms):
-        joined += [line for made in _lines(commands) for line in (made, f"{made} zqzq")]
-    scalars = [each for _, operand in atoms for each in _listed(operand)]
-    texts = {each for each in scalars if isinstance(each, str)}
-    numbers = [n for each in scalars if (n := number_of(each, loose=True)) is not None]
-    found = [*extra, *joined, *single, MISSING, next(t for t in _fresh() if t not in texts), *PLAIN[1:]]
-    found += _apart([*numbers, *(value for value in single if is_number(value))])
+    unnamed = next(text for text in _fresh() if text not in texts)
+    found = [*extra, *_for_several(atoms), *single, MISSING, unnamed, *PLAIN[1:]]
+    found += _apart([*numbers, *filter(is_number, single)])
     if any(name in ORDERINGS and isinstance(operand, str) for name, operand in atoms):
         found += _texts_apart(texts)
-    if any(name in OPAQUE for name, _ in atoms) or any(isinstance(each, list | tuple | dict) for each in scalars):
+    if names & OPAQUE or any(isinstance(each, list | tuple | dict) for each in named):
         found += [[], {}]
-    if any(name == "type" for name, _ in atoms):
+    if "type" in names:
         found += [[], {}, ["zq"], {"zq": "zq"}]
-    if any(name == "type" for name, _ in atoms) or any(number_of(each, loose=True) is not None for each in texts):
+    if "type" in names or any(number_of(text, loose=True) is not None for text in texts):
         found += [text for value in found if is_number(value) for text in _spellings(value, texts)]
         found += [n for value in found if isinstance(value, str) and (n := number_of(value, loose=True)) is not None]
     return distinct(found)
+
+
+def _for_several(atoms: Sequence[Atom]) -> Iterator[str]:
+    """Texts and command lines that meet several operators at once."""
+    if any(name in LOOKING or name in LENGTHS for name, _ in atoms):
+        looked_for = [each for each in atoms if each[0] in (*LOOKING, "equals", "in", *LENGTHS)]
+        yield from texts_apart(_patterns(looked_for) or ()).texts.values()
+    for line in _lines(_commands(atoms)):
+        yield from (line, f"{line} zqzq")
 
 
 def _fresh() -> Iterator[str]:
@@ -156,23 +162,28 @@ def _patterns(atoms: Sequence[Atom]) -> tuple[str, ...] | None:
     """The patterns that say the same of a text as the operators do; None where there are none."""
     found: dict[str, None] = {}
     for name, operand in atoms:
-        if name in ("regex", "match"):
-            found[operand] = None
-        elif name == "contains" and isinstance(operand, str):
-            found[re.escape(operand)] = None
-        elif name in LENGTHS:
-            if not 0 <= operand <= MOST_LETTERS:
-                return None
-            least, most = (0 if name == "length_lte" else operand), ("" if name == "length_gte" else operand)
-            found[rf"(?s)\A.{{{least},{most}}}\Z"] = None
-        elif name in EQUALITIES:
-            for each in _listed(operand) if name in MEMBERSHIPS else [operand]:
-                if not isinstance(each, str) or number_of(each, loose=True) is not None:
-                    return None
-                found[rf"\A{re.escape(each)}\Z"] = None
-        elif name not in ("exists", "type"):
+        same = _patterns_of(name, operand)
+        if same is None:
             return None
+        found |= dict.fromkeys(same)
     return tuple(found)
+
+
+def _patterns_of(name: str, operand: Any) -> Sequence[str] | None:
+    if name in ("exists", "type"):
+        return ()
+    if name in ("regex", "match"):
+        return (operand,)
+    if name == "contains" and isinstance(operand, str):
+        return (re.escape(operand),)
+    if name in LENGTHS and 0 <= operand <= MOST_LETTERS:
+        least, most = (0 if name == "length_lte" else operand), ("" if name == "length_gte" else operand)
+        return (rf"(?s)\A.{{{least},{most}}}\Z",)
+    if name in EQUALITIES:
+        values = _listed(operand) if name in MEMBERSHIPS else [operand]
+        if all(isinstance(each, str) and number_of(each, loose=True) is None for each in values):
+            return [rf"\A{re.escape(each)}\Z" for each in values]
+    return None
 
 
 MOST_LETTERS = 40
@@ -186,6 +197,8 @@ def _commands(atoms: Sequence[Atom]) -> list[str]:
 
 def _lines(commands: Sequence[str]) -> Iterator[str]:
     """Command lines that run each set of the commands, as far as there are few, and what cannot be read."""
+    if not commands:
+        return
     some = [*commands[:MOST_COMMANDS], "true"]
     for size in range(2, len(some) + 1):
         yield from (" && ".join(chosen) for chosen in itertools.combinations(some, size))
@@ -279,10 +292,15 @@ def is_member(steps: Sequence[tuple[str, Any]]) -> bool:
 def is_apart(path: str, others: Iterable[str]) -> bool:
     """Whether the values at a path are at none of the others, unless at all of theirs."""
     steps = _without_elements(path)
-    return is_member(steps) and all(
-        next((a[0] == b[0] == "key" for a, b in zip(steps, rest, strict=False) if a != b), steps == rest)
-        for rest in map(_without_elements, others)
-    )
+    return is_member(steps) and all(_are_apart(steps, _without_elements(other)) for other in others)
+
+
+def _are_apart(steps: list[tuple[str, Any]], others: list[tuple[str, Any]]) -> bool:
+    """Whether two places are one, or part at a key, so that neither is in the other."""
+    parting = next((pair for pair in zip(steps, others, strict=False) if pair[0] != pair[1]), None)
+    if parting is None:
+        return steps == others
+    return all(kind == "key" for kind, _ in parting)
 
 
 def _without_elements(path: str) -> list[tuple[str, Any]]:
