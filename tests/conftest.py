@@ -32,7 +32,7 @@ BEGIN_FIRST = tuple(
     for name in (
         *("adapters/fleet/test_fleet", "simulation/test_simulation", "docs/test_pages"),
         *("docs/test_writing_an_adapter", "fuzz/test_faults", "docs/test_site"),
-        *("cli/test_process", "benchmarks/test_quick"),
+        *("adapters/cli/test_process", "benchmarks/test_quick"),
     )
 )
 """Files that take a minute, in folders that come late: begun in their order, one goes on alone at the end. Those that

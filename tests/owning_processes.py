@@ -22,7 +22,7 @@ from tests.forked_programs import Forked
 from tests.stored_rows import stored_events
 from tests.whole_records import whole_record, wrong
 
-PROGRAM = Path(__file__).parent / "adapters" / "stores" / "owning_process.py"
+PROGRAM = Path(__file__).parent / "adapters" / "stores" / "tables" / "owning_process.py"
 SESSIONS = 6
 
 

@@ -11,7 +11,7 @@ from .ledger import Share
 KILLS: Final = 30
 """Of one share."""
 ROOT: Final = Path(__file__).parents[2]
-_TEST: Final = ("tests/adapters/stores/test_stores_owners.py", "-k", "random")
+_TEST: Final = ("tests/adapters/stores/tables/test_claiming.py", "-k", "random")
 
 
 def kills(seed: int, number: int) -> Share:

@@ -15,8 +15,8 @@ from tests.mutation.trials import Trials
 needs_namespaces = pytest.mark.skipif(not can_contain(), reason="needs Linux and `unshare` without privileges")
 MODULES = ("policies/monitor/usage.py", "policies/events/run_context.py")
 TESTS_OF_PRICES = (
-    "tests/policies/test_limits.py::test_the_users_table_prices_tokens_with_cached_and_reasoning_rates",
-    "tests/policies/test_limits.py::test_an_unknown_price_skips_the_limit_and_says_so_or_refuses",
+    "tests/policies/monitor/test_limit_checker.py::test_the_users_table_prices_tokens_with_cached_and_reasoning_rates",
+    "tests/policies/monitor/test_limit_checker.py::test_an_unknown_price_skips_the_limit_and_says_so_or_refuses",
 )
 PROGRAM = """
 import os, signal

@@ -10,7 +10,7 @@ from proctor.policies import Limits, Policy, PolicyError, load_policies, merge_p
 from proctor.policies import events as ev
 from proctor.policies.reading import yaml_source
 
-from .test_reading import problems_of
+from .test_load import problems_of
 
 CASES: list[dict[str, Any]] = yaml.load((Path(__file__).parent / "formats_in_use.yaml").read_text(), yaml.CSafeLoader)
 
@@ -147,10 +147,10 @@ def test_what_is_no_policy_of_this_language_is_an_error(text: str, problems: lis
 @pytest.mark.skipif(not yaml.__with_libyaml__, reason="this PyYAML has no libyaml")
 def test_both_parsers_of_yaml_say_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """On every case and every mistake of these tests: the same policies, words and places."""
-    here = Path(__file__).parent
-    texts = [case["text"] for case in CASES] + [path.read_text() for path in sorted(here.glob("*.yaml"))]
-    texts += [policy.read_text() for policy in sorted((here.parents[1] / "examples").glob("*/*.yaml"))]
-    texts += (here / "mistakes.yaml").read_text().splitlines()
+    policies = Path(__file__).parents[1]
+    texts = [case["text"] for case in CASES] + [path.read_text() for path in sorted(policies.rglob("*.yaml"))]
+    texts += [policy.read_text() for policy in sorted((policies.parents[1] / "examples").glob("*/*.yaml"))]
+    texts += (policies / "analysis" / "mistakes.yaml").read_text().splitlines()
     texts += ["\n".join(text.splitlines()[:n]) for text in texts for n in (1, 2, 3, 5, 8, 13)]
     with monkeypatch.context() as slow:
         slow.setattr(yaml_source, "_FAST", None)

@@ -216,7 +216,7 @@ nets:
       - {name: test, inputs: [idle], outputs: [tested], tools: [test], deferred: true}
       - {name: ship, type: manual, inputs: [tested], outputs: [idle], tools: [ship]}
 """
-EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*/policy.yaml"))
+EXAMPLES = sorted((Path(__file__).parents[3] / "examples").glob("*/policy.yaml"))
 TEXTS = {"everything": EVERYTHING} | {path.parent.name: path.read_text() for path in EXAMPLES}
 FREE = {"metadata", "aliases", "prices", "initial_marking", "capacity", "labels", "equals", "not_equals"}
 """Under these any name may stand."""

@@ -13,7 +13,7 @@ import pytest
 from proctor.policies.limits import BUDGETS, LIMITS
 from proctor.policies.values.amounts import amount_in, counted, dollars, figure_in, used_of
 
-PRODUCT = Path(__file__).parents[2]
+PRODUCT = Path(__file__).parents[3]
 HERE = "policies/values/amounts.py"
 AS_WRITTEN = {"policies/stack/locks.py": "a price, as the policy that is compared has it"}
 """Files that write USD themselves, with the reason."""

@@ -14,7 +14,7 @@ from terminal import Terminal
 from proctor.policies import Before, ToolWhere, load_policies
 from proctor.policies.events import Event, RunStarted, ToolCallCompleted, ToolCallStarted, encode_event
 
-CLAUDE = Path(__file__).parents[1] / "adapters" / "traces" / "data" / "claude"
+CLAUDE = Path(__file__).parents[1] / "traces" / "data" / "claude"
 Call = tuple[str, dict[str, Any], Any]
 
 

@@ -17,7 +17,7 @@ from proctor.policies.events import RunStarted, ToolCallStarted
 from proctor.policies.events.run_context import portable
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.parametrize("agent", ["claude", "codex", "opencode", "gemini", "amp", "shell", "python"])

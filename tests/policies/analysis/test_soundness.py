@@ -19,7 +19,7 @@ from proctor.policies.events.run_context import Tool
 from proctor.policies.stack.merge import effective_limits
 from proctor.policies.values.regexes import Regex
 
-from .test_verify import policy
+from .test_questions import policy
 
 
 def denied(*where: dict[str, Any]) -> Policy:

@@ -1,6 +1,6 @@
 """Each kind of rule in full: what it says of itself, and of fields that make no sense.
 
-PROCTOR_TRANSCRIPTS=write pytest tests/policies/test_rules_in_full.py writes both down anew.
+PROCTOR_TRANSCRIPTS=write pytest tests/policies/rules/test_rules_in_full.py writes both down anew.
 """
 
 import json

@@ -7,7 +7,7 @@ import pytest
 
 from proctor.policies import Policy, PolicyError, migrate, parse_policies
 
-from .test_reading import problems_of
+from .test_load import problems_of
 
 CONTRACT = """\
 tool: issue_refund

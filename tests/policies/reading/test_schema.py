@@ -13,7 +13,7 @@ from proctor.policies.rules import RULES
 
 PACKS = [
     path
-    for path in (Path(__file__).parents[2] / "adapters" / "cli" / "data" / "packs").glob("*.yaml")
+    for path in (Path(__file__).parents[3] / "adapters" / "cli" / "data" / "packs").glob("*.yaml")
     if not path.name.endswith(".test.yaml")
 ]
 WHERE = [

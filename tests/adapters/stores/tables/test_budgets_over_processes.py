@@ -16,7 +16,7 @@ from proctor.supervisor import all_runs, run_once
 from proctor.supervisor.ports.budget_ledger import BudgetInfo
 from proctor.supervisor.testing.fakes import FakeAdapter
 
-PROCESS = Path(__file__).parents[2] / "spending_processes.py"
+PROCESS = Path(__file__).parents[3] / "spending_processes.py"
 PROCESSES, RUNS = 8, 1
 where = either_store
 

@@ -1,6 +1,6 @@
 """Every limit, of the run and of the session, over two runs: used, found, warned of and due, step by step.
 
-PROCTOR_TRANSCRIPTS=write pytest tests/policies/test_limits_in_full.py writes it down anew.
+PROCTOR_TRANSCRIPTS=write pytest tests/policies/monitor/test_limits_in_full.py writes it down anew.
 """
 
 import os

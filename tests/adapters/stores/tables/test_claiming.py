@@ -114,7 +114,7 @@ def test_killing_one_of_three_owners_at_random_moments_loses_nothing(name: str, 
     assert audited(name).findings == ()
 
 
-MANY = Path(__file__).parents[2] / "supervisor" / "many_runs.py"
+MANY = Path(__file__).parents[3] / "supervisor" / "control" / "many_runs.py"
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from proctor.policies.limits import BUDGETS, LIMITS
 from proctor.supervisor.ports.budget_ledger import BudgetInfo
 from proctor.supervisor.ports.stored_types import APPROVAL_WORDS, NOT_OVER, ApprovalState, RunStatus
 
-PAGE = Path(__file__).parents[2] / "adapters" / "web" / "page"
+PAGE = Path(__file__).parents[3] / "adapters" / "web" / "page"
 POLICY = """\
 name: team
 limits: {max_tool_calls: 10}

@@ -18,7 +18,7 @@ from proctor.supervisor.machine.event_factory import violated
 from proctor.supervisor.machine.machine import RunMachine
 from proctor.supervisor.machine.run_state import RunIdentity
 
-PATH = Path(__file__).with_name("machine_transcripts.yaml")
+PATH = Path(__file__).with_name("transcripts.yaml")
 TRANSCRIPTS: dict[str, Any] = yaml.load(PATH.read_text(), yaml.CSafeLoader) if PATH.exists() else {}
 STAMPS: dict[str, Any] = {"run_id": "r", "session_id": "s", "provider": "x"}
 

@@ -6,7 +6,7 @@ import pytest
 
 from proctor.policies import Limit, Policy, PolicyError, parse_policies
 
-from .test_reading import problems_of
+from .test_load import problems_of
 
 
 def metadata_of(text: str, format: str | None = None) -> dict[str, Any]:

@@ -25,7 +25,7 @@ NGINX = shutil.which("nginx", path="/usr/sbin:/usr/bin:/usr/local/sbin:/usr/loca
 needs_nginx = pytest.mark.skipif(NGINX is None, reason="needs nginx: apt-get install nginx-light")
 pytestmark = needs_nginx
 x509 = pytest.importorskip("cryptography.x509", reason="needs the extra `audit`: pip install '.[audit]'")
-PAGE = Path(__file__).parents[2] / "docs" / "reference" / "http.md"
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "http.md"
 NAME = "ops.example"
 AROUND = """\
 {own}

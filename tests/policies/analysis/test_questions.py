@@ -26,7 +26,7 @@ from tests.fuzz.broken_policies import told_apart, variants
 from tests.fuzz.proof_pairs import pair
 from tests.fuzz.proofs import compared, sanity_compared
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
 def policy(*rules: dict[str, Any], **more: Any) -> Policy:

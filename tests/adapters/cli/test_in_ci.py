@@ -13,7 +13,7 @@ import yaml
 
 from tests.forked_programs import warm_proctor
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 ACTION = yaml.safe_load((ROOT / "action.yml").read_text())
 HOOKS = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
 STEPS = {step["name"]: step for step in ACTION["runs"]["steps"]}

@@ -10,7 +10,7 @@ from proctor.policies import ToolCall, compile_policy, load_policies, merge_poli
 from proctor.policies.analysis import Findings
 from proctor.policies.events.run_context import Capabilities, RunContext, tool
 
-from .test_preflight import TENANT, WHERE, before, found, needs, refused, rules, the
+from .test_all_checks import TENANT, WHERE, before, found, needs, refused, rules, the
 
 
 def test_names_that_the_adapter_does_not_offer_are_reported_with_the_nearest() -> None:
@@ -221,7 +221,7 @@ def test_a_when_that_does_not_hold_for_none_is_noted(condition: dict[str, Any], 
     assert answer == ("cancel" if "not" in condition else "allow")
 
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLES = Path(__file__).parents[3] / "examples"
 MISTAKES: list[dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("mistakes.yaml").read_text())
 
 

@@ -12,7 +12,7 @@ from proctor.adapters.cli.exits import code_of
 from proctor.policies.errors import EventError, ProctorError
 from proctor.supervisor.errors import StoreError, StoreErrorKind, UnknownSessionError
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 DEFINES_ERRORS = re.compile(r"^class \w+\(\w*Error\b", re.MULTILINE)
 EXITS = {
     "bad_event": 2,
