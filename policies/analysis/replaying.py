@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from .. import events as ev
 from ..errors import Violation
-from ..events.calls import ToolCall
+from ..events.calls import Decision, ToolCall
 from ..language.conditions import is_argument, is_output, output_ref
 from ..language.selectors import ToolWhere, items_of
 from ..limits import LIMITS
@@ -102,17 +102,18 @@ class _Replay:
         self.refusing: dict[str, None] = {}
         self.before: list[dict[str, Any]] = []
         self.turn = self.shown_turn = self.run_number = 1
-        self.flying: tuple[str, dict[str, Any]] | None = None
+        self.shows_turns = False
+        self.running: tuple[str, dict[str, Any]] | None = None
 
     def run(self, steps: Sequence[SessionStep], values: list[str]) -> Replayed:
         left = iter(values)
-        several = any(step.kind in ("turn", "run") for step in steps)
+        self.shows_turns = any(step.kind in ("turn", "run") for step in steps)
         self._both(ev.RunStarted(run_id="run-1"))
-        if several:
+        if self.shows_turns:
             self._both(ev.TurnStarted(turn=1))
         for n, step in enumerate(steps):
             other = next(left) if _is_open(step) else ""
-            found = self._step(n, step, other, several)
+            found = self._step(n, step, other)
             if found is None:
                 continue
             if found and step.kind in ("turn", "budget"):
@@ -124,14 +125,14 @@ class _Replay:
     def _both(self, event: ev.Event) -> tuple[list[Violation], list[Violation]]:
         return self.stack.observe(event), self.property.observe(event)
 
-    def _step(self, n: int, step: SessionStep, other: str, several: bool) -> Ended:
+    def _step(self, n: int, step: SessionStep, other: str) -> Ended:
         """Let the next event happen."""
         if step.kind == "call":
-            return self._call(n, step, other, several)
+            return self._call(n, step, other)
         if step.kind == "end":
-            if self.flying is None:
+            if self.running is None:
                 return False  # a cancelled run has taken it along
-            (id, shown), self.flying = self.flying, None
+            (id, shown), self.running = self.running, None
             shown["ended_before_call"] = len(self.session) + 1
             return self._end(id, step, other, shown)
         if step.kind == "finish":
@@ -163,7 +164,7 @@ class _Replay:
             self.before.append({"turn": self.turn, "run": self.run_number})
         self.run_number += 1
         self.turn = self.shown_turn = 1
-        self.flying = None
+        self.running = None
         found = self._weighed(*self._both(ev.RunStarted(run_id=f"run-{self.run_number}")))
         return self._weighed(*self._both(ev.TurnStarted(turn=self.turn))) if found is None else found
 
@@ -181,7 +182,7 @@ class _Replay:
         """The first violation that breaks the property, where the stack's answer is `level`."""
         return next((v for v in property if self.standard.breaks(LEVELS[v.action], level, of_call=of_call)), None)
 
-    def _call(self, n: int, step: SessionStep, other: str, several: bool) -> Ended:
+    def _call(self, n: int, step: SessionStep, other: str) -> Ended:
         assert step.call is not None
         input = filled(step.call.input, other or "other1")
         if step.call.fresh:
@@ -190,54 +191,63 @@ class _Replay:
         decision = self.stack.propose(call)
         level = LEVELS[decision.action]
         self.refusing |= {v.rule: None for v in decision.violations if LEVELS[v.action] >= ASK}
-        shown: dict[str, Any] = {"tool": call.name, "input": input, "decision": decision.action}
-        if several or self.run_number > 1:
+        shown = self._shown(call, decision)
+        declines = step.outcome == REFUSED
+        if level >= DENY or (declines and level == ASK):
+            self.session.append(shown | {"outcome": "denied"} | ({"approval": "declined"} if level == ASK else {}))
+            return self._denied(call, decision) if declines else False
+        if declines:
+            return False
+        if level == ASK:
+            shown["approval"] = "granted"
+            if not self._is_granted(call, decision):
+                return False
+        return self._allowed(call, level, step, other, shown)
+
+    def _shown(self, call: ToolCall, decision: Decision) -> dict[str, Any]:
+        """A call as an answer shows it, with what has happened since the one before."""
+        shown: dict[str, Any] = {"tool": call.name, "input": call.input, "decision": decision.action}
+        if self.shows_turns or self.run_number > 1:
             shown |= {"turn": self.turn, "run": self.run_number}
             self.shown_turn = self.turn
         if self.before:
             shown["before"], self.before = self.before, []
-        wants = step.outcome == REFUSED
-        if level >= DENY or (wants and level == ASK):
-            self.session.append(shown | {"outcome": "denied"} | ({"approval": "declined"} if level == ASK else {}))
-            if not wants:
-                return False
-            requested = ev.ToolCallRequested(tool_call_id=call.id, tool_name=call.name, tool_input=input)
-            self.property.observe(requested)
-            denied = ev.ToolCallDenied(tool_call_id=call.id, tool_name=call.name)
-            found, _ = self._both(denied)
-            ends = decision.action == "cancel" or _ends_run(found)
-            return self._resumed(ev.RunCancelled) if ends else None
-        if wants:
-            return False
-        if level == ASK:
-            shown["approval"] = "granted"
-            granted = ev.ToolApprovalGranted(
-                approval_id=f"a{n + 1}", tool_call_id=call.id, tool_name=call.name, input_digest=decision.input_digest
-            )
-            self.stack.observe(granted)
-            if not self.standard.widened:
-                self.property.observe(granted)
-            again = self.stack.propose(call)
-            if LEVELS[again.action] >= ASK:
-                self.refusing |= {v.rule: None for v in again.violations}
-                return False
+        return shown
+
+    def _denied(self, call: ToolCall, decision: Decision) -> Ended:
+        """The call does not run, as the search wanted it."""
+        self.property.observe(ev.ToolCallRequested(tool_call_id=call.id, tool_name=call.name, tool_input=call.input))
+        found, _ = self._both(ev.ToolCallDenied(tool_call_id=call.id, tool_name=call.name))
+        ends = decision.action == "cancel" or _ends_run(found)
+        return self._resumed(ev.RunCancelled) if ends else None
+
+    def _is_granted(self, call: ToolCall, decision: Decision) -> bool:
+        """Approve a call; whether the stack then lets it through."""
+        granted = ev.ToolApprovalGranted(
+            approval_id=f"a{call.id}", tool_call_id=call.id, tool_name=call.name, input_digest=decision.input_digest
+        )
+        self.stack.observe(granted)
+        if not self.standard.widened:
+            self.property.observe(granted)
+        again = self.stack.propose(call)
+        if LEVELS[again.action] < ASK:
+            return True
+        self.refusing |= {v.rule: None for v in again.violations}
+        return False
+
+    def _allowed(self, call: ToolCall, level: int, step: SessionStep, other: str, shown: dict[str, Any]) -> Ended:
+        """The stack has let the call through; what the property finds against that, and against its end."""
         judged = self.property.propose(call)
         self.session.append(shown)
-        return self._judged(call, judged, level, step, other, shown)
-
-    def _judged(
-        self, call: ToolCall, judged: Any, level: int, step: SessionStep, other: str, shown: dict[str, Any]
-    ) -> Ended:
-        broken: Ended = self._broken(judged.violations, level, of_call=True)
+        broken = self._broken(judged.violations, level, of_call=True)
         if LEVELS[judged.action] >= ASK and broken is None:  # it only asks where the stack asks, or a person agreed
             self.property.observe(
                 ev.ToolCallStarted(tool_call_id=call.id, tool_name=call.name, tool_input=call.input)
             )
-        if broken is not None or step.outcome == RUNNING:
-            shown["outcome"] = "running"
-            self.flying = call.id, shown
-        else:
-            broken = self._end(call.id, step, other, shown)
+        if broken is None and step.outcome != RUNNING:
+            return self._end(call.id, step, other, shown)
+        shown["outcome"] = "running"
+        self.running = call.id, shown
         return broken
 
     def _end(self, id: str, step: SessionStep, other: str, shown: dict[str, Any]) -> Ended:
@@ -367,35 +377,42 @@ class ShortSessions:
 
     def __init__(self, played: Sequence[PlayedRule], setting: Setting) -> None:
         self._played, self._setting = played, setting
+        self._finds_at_end = any(_has_finding_at_end(rule.machine) for rule in setting.property.rules)
 
     def broken(self, deepest: int | None) -> Replayed | None:
         """A session that the stack lets through and the property does not keep; None if none was found."""
-        most = MOST_CALLS if deepest is None else min(deepest, MOST_CALLS)
-        has_findings_at_end = any(_has_finding_at_end(rule.machine) for rule in self._setting.property.rules)
-        left = MOST_SESSIONS
         try:
-            letters = [*self._letters()]
-            layer = [[*opening] for opening in self._openings()]
-            for _ in range(most):
-                following = []
-                for steps, letter in itertools.product(layer, letters):
-                    tried = [*steps, letter]
-                    self._setting.work.spend(ASKING * len(tried))
-                    got = replay(tried, self._setting)
-                    left -= 1
-                    if not got.broken and has_findings_at_end and _is_through(got, tried):
-                        ended = replay([*tried, SessionStep("finish")], self._setting)
-                        got = ended if ended.broken else got
-                    if got.broken:
-                        return got
-                    if left <= 0:
-                        return None
-                    if _is_through(got, tried):
-                        following.append(tried)
-                layer = following
+            return self._shortest(MOST_CALLS if deepest is None else min(deepest, MOST_CALLS))
         except OutOfWork:
             return None
+
+    def _shortest(self, most: int) -> Replayed | None:
+        left = MOST_SESSIONS
+        calls = [*self._calls()]
+        layer = [[*opening] for opening in self._openings()]
+        for _ in range(most):
+            following = []
+            for steps, call in itertools.product(layer, calls):
+                tried = [*steps, call]
+                got = self._replayed(tried)
+                if got.broken:
+                    return got
+                left -= 1
+                if left <= 0:
+                    return None
+                if _is_through(got, tried):
+                    following.append(tried)
+            layer = following
         return None
+
+    def _replayed(self, steps: list[SessionStep]) -> Replayed:
+        """The session as it goes on, or as it ends here if only that breaks the property."""
+        self._setting.work.spend(ASKING * len(steps))
+        got = replay(steps, self._setting)
+        if got.broken or not self._finds_at_end or not _is_through(got, steps):
+            return got
+        ended = replay([*steps, SessionStep("finish")], self._setting)
+        return ended if ended.broken else got
 
     def _openings(self) -> Iterator[list[SessionStep]]:
         """What a user may have written before."""
@@ -405,7 +422,8 @@ class ShortSessions:
             texts = [next(iter(samples(phrase)), "") for phrase in phrases]
             yield [SessionStep("user", text=" ".join([*texts, f"please use {SHARED}"]))]
 
-    def _letters(self) -> Iterator[SessionStep]:
+    def _calls(self) -> Iterator[SessionStep]:
+        """Every call that is tried, with each of its outcomes."""
         numbers = itertools.count()
         unreturned = (FAILED, RUNNING) if any(overlaps(each.rule.machine) for each in self._played) else (FAILED,)
         for name in self._names():
@@ -436,8 +454,10 @@ class ShortSessions:
                 if not matcher(scope.expand(where.tool))(name):
                     continue
                 for path, atom in atoms_of(where.where):
-                    if is_argument(atom[1]) or is_output(atom[1]):
-                        shared |= {path: None} | ({atom[1]["arg"]: None} if is_argument(atom[1]) else {})
+                    if is_argument(atom[1]):
+                        shared |= {path: None, atom[1]["arg"]: None}
+                    elif is_output(atom[1]):
+                        shared[path] = None
                     else:
                         atoms.setdefault(path, []).append(atom)
             shared |= dict.fromkeys(_compared(each))
