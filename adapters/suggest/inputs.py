@@ -47,35 +47,75 @@ class Use(NamedTuple):
     workspace: str | None
 
 
-def input_entries(tool: str, path: str, uses: Sequence[Use], others: list[dict[str, Any]]) -> list[Entry]:
-    """The restrictions of an input, the strictest that future sessions are likely to keep; none for free text.
+class UsedInput(NamedTuple):
+    """One input of a tool in many sessions.
 
-    `others` are the conditions of calls without a value there, which stay allowed.
+    Attributes:
+        uses: The calls with a value there.
+        others: The conditions of calls without a value there, which stay allowed.
     """
-    roles = Counter(role for use in uses if (role := use.call.roles.get(path)))
+
+    tool: str
+    path: str
+    uses: Sequence[Use]
+    others: Sequence[dict[str, Any]] = ()
+
+    @property
+    def values(self) -> list[Any]:
+        """The values of all calls."""
+        return [value for use in self.uses for value in use.values]
+
+    @property
+    def roles(self) -> Counter[str]:
+        """How many calls have it in each role."""
+        return Counter(role for use in self.uses if (role := use.call.roles.get(self.path)))
+
+    def by_session(self, values_of: Callable[[Use], set[Any]]) -> dict[str, set[Any]]:
+        """What is read from the calls of each session."""
+        found: defaultdict[str, set[Any]] = defaultdict(set)
+        for use in self.uses:
+            found[use.session] |= values_of(use)
+        return dict(found)
+
+    def restricted(self, part: dict[str, Any], about: str, disturbed: frozenset[str], *, stops: Any) -> Entry:
+        """A restriction of it, which stops a call with the value `stops`."""
+        return Entry(
+            kind="input",
+            about=about,
+            tool=self.tool,
+            sessions=len({use.session for use in self.uses}),
+            calls=len(self.uses),
+            part=part,
+            disturbed=disturbed,
+            stops={"tool": self.tool, "path": self.path, "value": stops},
+        )
+
+    def where(self, where: Sequence[dict[str, Any]], about: str, disturbed: frozenset[str], *, stops: Any) -> Entry:
+        """A restriction to what meets one of these conditions, or has no value there."""
+        alternatives = [*self.others, *where]
+        part = alternatives[0] if len(alternatives) == 1 else {"any_of": alternatives}
+        return self.restricted(part, about, disturbed, stops=stops)
+
+
+def input_entries(input: UsedInput) -> list[Entry]:
+    """The restrictions of an input, the strictest that future sessions are likely to keep; none for free text."""
+    roles = input.roles
     role = roles.most_common(1)[0][0] if roles else ""
     if role == "command":
-        return _commands(tool, path, uses)
+        return _commands(input)
     if role in ("path", "to"):
-        return _folders(tool, path, uses, others)
-    if role == "url" or all(is_address(value) for use in uses for value in use.values):
-        return _sourced(tool, path, uses, lambda text: [host_of(text)], extract=HOST, always=role == "url")
-    texts = {value for use in uses for value in use.values if isinstance(value, str)}
-    from_somewhere = _sourced(tool, path, uses, lambda text: [text]) if texts else []
+        return _folders(input)
+    if role == "url" or all(map(is_address, input.values)):
+        return _sourced(input, lambda text: [host_of(text)], extract=HOST, always=role == "url")
+    texts = {value for value in input.values if isinstance(value, str)}
+    from_somewhere = _sourced(input, lambda text: [text]) if texts else []
     if from_somewhere and len(from_somewhere[0].part.get("except", ())) < len(texts):
         return from_somewhere
-    found = _amount(tool, path, uses, others) or _values(tool, path, uses, others)
+    found = _amount(input) or _values(input)
     if found:
         return [found]
     prose = any(len(text) >= _PROSE for text in texts)
-    return _sourced(tool, path, uses, links_in, extract=LINK) if prose else []
-
-
-def _by_session(uses: Sequence[Use], values_of: Callable[[Use], set[Any]]) -> dict[str, set[Any]]:
-    found: defaultdict[str, set[Any]] = defaultdict(set)
-    for use in uses:
-        found[use.session] |= values_of(use)
-    return dict(found)
+    return _sourced(input, links_in, extract=LINK) if prose else []
 
 
 def _lone(values: Mapping[str, set[Any]], fewest: int = 1) -> frozenset[str]:
@@ -84,12 +124,12 @@ def _lone(values: Mapping[str, set[Any]], fewest: int = 1) -> frozenset[str]:
     return frozenset(session for session, found in values.items() if any(count[v] <= fewest for v in found))
 
 
-def _commands(tool: str, path: str, uses: Sequence[Use]) -> list[Entry]:
+def _commands(input: UsedInput) -> list[Entry]:
     """An entry for each command that a `runs` names."""
-    lines = _by_session(uses, lambda use: {text for text in use.values if isinstance(text, str)})
+    lines = input.by_session(lambda use: {text for text in use.values if isinstance(text, str)})
     named = generalised(lines)
     count = supported(named)
-    calls = Counter(name for use in uses for line in use.values for name in _named(line, count))
+    calls = Counter(name for line in input.values for name in _named(line, count))
     alone = defaultdict(set)
     for session, names in named.items():
         for name in names:
@@ -99,10 +139,10 @@ def _commands(tool: str, path: str, uses: Sequence[Use]) -> list[Entry]:
         Entry(
             kind="command",
             about=f"`{name}`",
-            tool=tool,
+            tool=input.tool,
             sessions=count[name],
             calls=calls[name],
-            part={"path": path, "runs": name},
+            part={"path": input.path, "runs": name},
             disturbed=frozenset(alone[name]),
         )
         for name in sorted(count)
@@ -115,36 +155,48 @@ def _named(line: Any, entries: Container[str]) -> set[str]:
     return {name if name in entries else program_of(name) for name in names}
 
 
-def _folders(tool: str, path: str, uses: Sequence[Use], others: list[dict[str, Any]]) -> list[Entry]:
+def _folders(input: UsedInput) -> list[Entry]:
     """The deepest folders that several sessions use; for other paths, their own folder or name; what is no text."""
-    odd = {text_of(v): v for use in uses for v in use.values if not isinstance(v, str)}
-    if not all(map(is_writable, odd.values())):
+    path = input.path
+    no_texts = {text_of(value): value for value in input.values if not isinstance(value, str)}
+    if not all(map(is_writable, no_texts.values())):
         return []
-    uses = [use._replace(values=tuple(v for v in use.values if isinstance(v, str))) for use in uses]
-    places = _by_session(uses, lambda use: {folder_of(v, use.workspace) or str(v) for v in use.values})
+    used = input.by_session(_folders_in)
+    folders = _outermost_shared(used, [found for use in input.uses if len(found := _folders_in(use)) > 1])
+    covers = {
+        session: {next(above for above in _above(folder)[::-1] if above in folders) for folder in found}
+        for session, found in used.items()
+    }
+    where: list[Any] = [{"path": path, "within": folder} for folder in listed(folders) if place_of(folder)]
+    exact = [*(folder for folder in listed(folders) if not place_of(folder)), *no_texts.values()]
+    where += [{"path": path, "in": exact}] if exact else []
+    about = f"`{path}` in {', '.join(f'`{folder}`' for folder in [*listed(folders), *no_texts])}"
+    return [input.where(where, about, _lone(covers), stops="/somewhere/else")]
+
+
+def _folders_in(use: Use) -> set[str]:
+    """The folders of a call's paths, or what stands there if they have none."""
+    return {folder_of(value, use.workspace) or value for value in use.values if isinstance(value, str)}
+
+
+def _outermost_shared(used: Mapping[str, set[str]], together: Iterable[set[str]]) -> set[str]:
+    """The deepest folders, none within another, that cover those of each session, and those that one call has
+    `together` with one folder.
+    """
     count: Counter[str] = Counter()
-    for found in places.values():
+    for found in used.values():
         count.update({above for folder in found for above in _above(folder)})
     chosen = {
         next((above for above in _above(folder) if count[above] >= SUPPORT), folder)
-        for found in places.values()
+        for found in used.values()
         for folder in found
     }
     chosen |= {
         _common(found)
-        for found in _of_each(uses)
-        if not any(all(f in _above(each) for each in found) for f in chosen)
+        for found in together
+        if not any(all(folder in _above(each) for each in found) for folder in chosen)
     }
-    outermost = {folder for folder in chosen if not chosen & set(_above(folder)[1:])}
-    covers = {
-        session: {next(above for above in _above(f)[::-1] if above in outermost) for f in found}
-        for session, found in places.items()
-    }
-    where: list[Any] = [{"path": path, "within": f} for f in listed(outermost) if place_of(f)]
-    exact = [*(folder for folder in listed(outermost) if not place_of(folder)), *odd.values()]
-    where += [{"path": path, "in": exact}] if exact else []
-    about = f"`{path}` in {', '.join(f'`{folder}`' for folder in [*listed(outermost), *odd])}"
-    return [_condition(tool, path, uses, about, where, _lone(covers), others, stops="/somewhere/else")]
+    return {folder for folder in chosen if not chosen & set(_above(folder)[1:])}
 
 
 def folder_of(value: Any, workspace: str | None) -> str | None:
@@ -170,51 +222,42 @@ def _above(folder: str) -> list[str]:
     return ["/".join((start, *down[:n])) for n in range(len(down), lowest - 1, -1)] or [folder]
 
 
-def _of_each(uses: Sequence[Use]) -> list[set[str]]:
-    """The folders of each call that has several paths."""
-    found = ({folder_of(v, use.workspace) or str(v) for v in use.values} for use in uses if len(use.values) > 1)
-    return [folders for folders in found if len(folders) > 1]
-
-
 def _common(folders: set[str]) -> str:
     """The deepest folder that all of these are in; the workspace if there is none."""
     first, *others = folders
     return next((above for above in _above(first) if all(above in _above(other) for other in others)), ".")
 
 
-def _amount(tool: str, path: str, uses: Sequence[Use], others: list[dict[str, Any]]) -> Entry | None:
+def _amount(input: UsedInput) -> Entry | None:
     """An upper bound with headroom, and a lower bound of 0 if no amount was negative."""
-    numbers = [number_of(value, True) for use in uses for value in use.values]
+    numbers = [number_of(value, True) for value in input.values]
     amounts = [number for number in numbers if number is not None and is_number(number)]
     if (
         len(amounts) < len(numbers)
         or not amounts
-        or _IDENTITY.search(path)
-        or all(isinstance(v, str) for use in uses for v in use.values)
+        or _IDENTITY.search(input.path)
+        or all(isinstance(value, str) for value in input.values)
     ):
         return None
     if min(amounts) < 0 or max(amounts) > LARGEST or len({*amounts}) == 1:
         return None
-    most: dict[str, float] = {}
-    for use in uses:
-        largest = max(number_of(value, True) or 0 for value in use.values)
-        most[use.session] = max(most.get(use.session, largest), largest)
+    read = input.by_session(lambda use: {number_of(value, True) or 0 for value in use.values})
+    most = {session: max(found) for session, found in read.items()}
     disturbed = beyond_headroom(most)
     if not likely(len(disturbed), len(most)):
         return None
     bound = with_headroom([*most.values()])
-    where = [{"path": path, "gte": 0, "lte": bound}]
-    about = f"`{path}` up to {bound:,.15g}; the largest was {max(amounts):,.15g}"
+    about = f"`{input.path}` up to {bound:,.15g}; the largest was {max(amounts):,.15g}"
     if disturbed:
         usual = with_headroom([amount for session, amount in most.items() if session not in disturbed])
-        about = f"`{path}` up to {bound:,.15g}, which one session alone asks for; without it, {usual:,.15g}"
-    return _condition(tool, path, uses, about, where, disturbed, others, stops=bound + 1)
+        about = f"`{input.path}` up to {bound:,.15g}, which one session alone asks for; without it, {usual:,.15g}"
+    return input.where([{"path": input.path, "gte": 0, "lte": bound}], about, disturbed, stops=bound + 1)
 
 
-def _values(tool: str, path: str, uses: Sequence[Use], others: list[dict[str, Any]]) -> Entry | None:
+def _values(input: UsedInput) -> Entry | None:
     """A list of values, if they recur."""
-    values = _by_session(uses, lambda use: set(map(_alike, use.values)))
-    by_text = {_alike(value): value for use in uses for value in use.values}
+    values = input.by_session(lambda use: set(map(_alike, use.values)))
+    by_text = {_alike(value): value for value in input.values}
     disturbed = _lone(values)
     if (
         not all(map(is_writable, by_text.values()))
@@ -222,10 +265,10 @@ def _values(tool: str, path: str, uses: Sequence[Use], others: list[dict[str, An
         or not likely(len(disturbed), len(values))
     ):
         return None
-    where = [{"path": path, "in": [by_text[text] for text in sorted(by_text)]}]
-    about = f"`{path}`: {counted(len(by_text), 'value')}"
+    where = [{"path": input.path, "in": [by_text[text] for text in sorted(by_text)]}]
+    about = f"`{input.path}`: {counted(len(by_text), 'value')}"
     stops: Any = "something-else" if any(isinstance(v, str) for v in by_text.values()) else -1
-    return _condition(tool, path, uses, about, where, disturbed, others, stops=stops)
+    return input.where(where, about, disturbed, stops=stops)
 
 
 def _alike(value: Any) -> tuple[str, bool]:
@@ -238,52 +281,19 @@ def is_writable(value: Any) -> bool:
     return not is_number(value) or abs(value) <= LARGEST
 
 
-def _condition(
-    tool: str,
-    path: str,
-    uses: Sequence[Use],
-    about: str,
-    where: list[dict[str, Any]],
-    disturbed: frozenset[str],
-    others: list[dict[str, Any]],
-    *,
-    stops: Any,
-) -> Entry:
-    """A restriction as a condition of the tool; what calls without a value have stays allowed."""
-    alternatives = [*others, *where]
-    part = alternatives[0] if len(alternatives) == 1 else {"any_of": alternatives}
-    return Entry(
-        kind="input",
-        about=about,
-        tool=tool,
-        sessions=len({use.session for use in uses}),
-        calls=len(uses),
-        part=part,
-        disturbed=disturbed,
-        stops={"tool": tool, "path": path, "value": stops},
-    )
-
-
 def _sourced(
-    tool: str,
-    path: str,
-    uses: Sequence[Use],
-    read: Callable[[str], list[str]],
-    *,
-    extract: str | None = None,
-    always: bool = False,
+    input: UsedInput, read: Callable[[str], list[str]], *, extract: str | None = None, always: bool = False
 ) -> list[Entry]:
     """Restrictions by source: users' texts, tools' outputs, or recurring values without either; `read` finds what is
     followed in the text of a value.
     """
-    open: dict[str, set[tuple[str, frozenset[Supplier]]]] = _by_session(
-        uses,
+    open: dict[str, set[tuple[str, frozenset[Supplier]]]] = input.by_session(
         lambda use: {
             (text, use.call.supplied.get(text, frozenset()))
             for value in use.values
             for text in read(text_of(value))
             if text and not use.call.user.contain(text)
-        },
+        }
     )
     sources = _sources(open)
     left = {
@@ -298,27 +308,18 @@ def _sourced(
         if not always:
             return []
     rule = {
-        "id": f"{path.strip('$.[]*').replace('[', '-')}-of-{tool}",
+        "id": f"{input.path.strip('$.[]*').replace('[', '-')}-of-{input.tool}",
         "type": "provenance",
-        "tool": tool,
-        "path": path,
+        "tool": input.tool,
+        "path": input.path,
         **({"extract": extract} if extract else {}),
         "from": ["user_message", *({"tool": by, "path": at} for by, at in sorted(sources))],
         **({"except": sorted(recurring)} if recurring else {}),
     }
     what = {HOST: "host of ", LINK: "links in "}.get(extract or "", "")
+    about = f"{what}`{input.path}` from {_origin(sources, recurring)}{_unlisted(left, recurring)}"
     stops = "https://example.net/else" if extract else "somebody-else"
-    entry = Entry(
-        kind="input",
-        about=f"{what}`{path}` from {_origin(sources, recurring)}{_unlisted(left, recurring)}",
-        tool=tool,
-        sessions=len(left),
-        calls=len(uses),
-        part=rule,
-        disturbed=disturbed,
-        stops={"tool": tool, "path": path, "value": stops},
-    )
-    return [entry]
+    return [input.restricted(rule, about, disturbed, stops=stops)]
 
 
 def _origin(sources: Sequence[Supplier], recurring: set[str]) -> str:
@@ -454,6 +455,8 @@ def _is_plain(word: str) -> bool:
 _FREE = frozenset(("description", "timeout", "timeout_ms"))
 """Inputs that do not change what a call does."""
 _WRITES = frozenset(("write", "edit"))
+_KEPT_IN_PART = ("command", "path", "to")
+"""The roles of inputs of which similar calls have a part: the programs, or the folder."""
 
 
 class Like(msgspec.Struct, frozen=True, kw_only=True):
@@ -476,25 +479,36 @@ def like_of(call: ToolCall, tools: Iterable[Tool]) -> Like | None:
     for key, value in call.input.items():
         if not key.isidentifier():
             return None
-        path, role = f"$.{key}", roles.get(f"$.{key}", "")
-        if role == "command":
-            names = names_in(value) if isinstance(value, str) else None
-            if names is None:
-                return None
-            where.append({"path": path, "runs": list(names)})
-            words.append(", ".join(f"`{name}`" for name in names))
-        elif role in ("path", "to"):
-            folder = folder_of(value, None)
-            within = folder is not None and place_of(folder) is not None
-            where.append({"path": path, "within": folder} if within else {"path": path, "equals": value})
-            words.append(f"in `{folder}`" if within else f"`{value}`")
-        elif not (key in _FREE or (writes and not isinstance(value, bool | int | float))):
-            where.append({"path": path, "equals": value})
-            words.append(f"{key} {_short(value)}")
+        role = roles.get(f"$.{key}", "")
+        is_content = writes and not isinstance(value, bool | int | float)
+        if role not in _KEPT_IN_PART and (key in _FREE or is_content):
+            continue
+        found = _like_input(key, value, role)
+        if found is None:
+            return None
+        condition, shown = found
+        where.append(condition)
+        words.append(shown)
     entry = {"tool": call.name, **({"where": where} if where else {})}
     if not is_like(call, entry, call.input):  # not all of it can be read
         return None
     return Like(entry=entry, about=" ".join((f"`{call.name}`", *words)))
+
+
+def _like_input(key: str, value: Any, role: str) -> tuple[dict[str, Any], str] | None:
+    """The condition that keeps one input, and its words; None for a command line that cannot be read."""
+    path = f"$.{key}"
+    if role == "command":
+        names = names_in(value) if isinstance(value, str) else None
+        return (
+            None if names is None else ({"path": path, "runs": list(names)}, ", ".join(f"`{name}`" for name in names))
+        )
+    if role in _KEPT_IN_PART:
+        folder = folder_of(value, None)
+        if folder is not None and place_of(folder) is not None:
+            return {"path": path, "within": folder}, f"in `{folder}`"
+        return {"path": path, "equals": value}, f"`{value}`"
+    return {"path": path, "equals": value}, f"{key} {_short(value)}"
 
 
 def _roles(table: ToolTable, call: ToolCall) -> tuple[str, dict[str, str]]:

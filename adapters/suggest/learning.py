@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from .entries import SUPPORT, Entry, beyond_headroom, likely, with_headroom
-from .inputs import Use, input_entries, is_writable, names_in
+from .inputs import Use, UsedInput, input_entries, is_writable, names_in
 from .observed import ObservedCall, ObservedSession
 
 
@@ -104,17 +104,26 @@ def learn(sessions: Sequence[ObservedSession], *, name: str = "suggested", actio
 
 
 def _tool_entries(tool: str, used: list[tuple[ObservedSession, ObservedCall]]) -> list[Entry]:
-    having = {session.id for session, _ in used}
-    found = [
-        Entry(
-            kind="tool",
-            about=f"`{tool}`",
-            tool=tool,
-            sessions=len(having),
-            calls=len(used),
-            disturbed=frozenset(having if len(having) == 1 else ()),
-        )
-    ]
+    restricted: list[Entry] = []
+    for input in _used_inputs(tool, used):
+        found = input_entries(input)
+        if not found and input.roles["command"]:
+            return []  # nothing names its command lines, and without a name all of them would be allowed
+        restricted += found
+    having = frozenset(session.id for session, _ in used)
+    disturbed = having if len(having) == 1 else frozenset()
+    if any(entry.kind == "command" for entry in restricted):
+        disturbed |= {session.id for session, call in used if not _is_named(call)}
+    allowed = Entry(
+        kind="tool", about=f"`{tool}`", tool=tool, sessions=len(having), calls=len(used), disturbed=disturbed
+    )
+    given = {path for _, call in used for path in call.inputs}
+    acts = {path: act for _, call in used for path, act in call.acts.items() if path not in given}
+    return [allowed, *restricted, *(_never(tool, path, *act, used) for path, act in acts.items())]
+
+
+def _used_inputs(tool: str, used: list[tuple[ObservedSession, ObservedCall]]) -> Iterator[UsedInput]:
+    """The inputs of a tool that may be restricted: not those that are a list in some calls only, or unclear."""
     by_path: defaultdict[str, list[Use]] = defaultdict(list)
     null: Counter[str] = Counter()
     for session, call in used:
@@ -126,23 +135,16 @@ def _tool_entries(tool: str, used: list[tuple[ObservedSession, ObservedCall]]) -
                 uses.append(Use(session.id, call, values, session.workspace))
     unclear = frozenset().union(*(call.unclear for _, call in used))
     for path, uses in by_path.items():
-        plain = path.removesuffix("[*]")
-        is_command = any(use.call.roles.get(path) == "command" for use in uses)
-        if not uses or (not is_command and (plain in unclear or {plain, f"{plain}[*]"} <= by_path.keys())):
-            continue
-        others: list[dict[str, Any]] = [{"path": path, "equals": None}] if null[path] else []
+        others: list[dict[str, Any]] = []
         if len(uses) + null[path] < len(used):
-            others.insert(0, {"path": path, "exists": False})
-        restricted = input_entries(tool, path, uses, others)
-        if not restricted and is_command:
-            return []  # nothing names its command lines, and without a name all of them would be allowed
-        found += restricted
-    if any(entry.kind == "command" for entry in found):
-        unnamed = {session.id for session, call in used if not _is_named(call)}
-        found[0] = msgspec.structs.replace(found[0], disturbed=found[0].disturbed | unnamed)
-    acts = {path: act for _, call in used for path, act in call.acts.items()}
-    found += [_never(tool, path, *act, used) for path, act in acts.items() if path not in by_path]
-    return found
+            others.append({"path": path, "exists": False})
+        if null[path]:
+            others.append({"path": path, "equals": None})
+        input = UsedInput(tool, path, uses, others)
+        plain = path.removesuffix("[*]")
+        is_clear = plain not in unclear and not {plain, f"{plain}[*]"} <= by_path.keys()
+        if uses and (is_clear or input.roles["command"]):
+            yield input
 
 
 def _is_named(call: ObservedCall) -> bool:
