@@ -1,5 +1,6 @@
 """`proctor mcp` as a process before a server, spoken to in raw lines and raw HTTP."""
 
+import http.client
 import json
 import subprocess
 import sys
@@ -8,6 +9,7 @@ import urllib.request
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
+from urllib.parse import urlsplit
 
 from proctor.supervisor.testing.fakes import PATIENCE_S
 from tests.forked_programs import warm_proctor
@@ -193,3 +195,28 @@ def post(url: str, message: Any, *, method: str = "POST", **headers: str) -> tup
     except urllib.error.HTTPError as error:
         with error:
             return error.code, {}
+
+
+class Posted:
+    """A request over HTTP whose messages are read as they come, until its answer."""
+
+    def __init__(self, url: str, message: str | None = None, *, method: str = "POST", **headers: str) -> None:
+        self._connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=PATIENCE_S)
+        both = {"content-type": "application/json", "accept": "application/json, text/event-stream", **headers}
+        self._connection.request(method, urlsplit(url).path, message, both)
+        self._response = self._connection.getresponse()
+        self.status = self._response.status
+        if self.status != 200:
+            self._close()
+
+    def next(self) -> dict[str, Any]:
+        """The next message."""
+        data = next(line for line in self._response if line.startswith(b"data:"))
+        message: dict[str, Any] = json.loads(data[5:])
+        if "method" not in message:
+            self._close()
+        return message
+
+    def _close(self) -> None:
+        self._response.close()
+        self._connection.close()

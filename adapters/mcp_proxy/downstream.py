@@ -6,19 +6,19 @@ import os
 import select
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, Protocol, Self, TypeAlias
 from urllib.parse import urlsplit, urlunsplit
 from uuid import uuid4
 
 import anyio
-import msgspec
+import pydantic_core
 import uvicorn
 from anyio.abc import TaskGroup, TaskStatus
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
-from mcp.server.streamable_http import StreamableHTTPServerTransport
+from mcp.server.streamable_http import GET_STREAM_KEY, StreamableHTTPServerTransport
 from mcp.server.transport_security import TransportSecurityMiddleware, TransportSecuritySettings
 from mcp.shared.message import SessionMessage
 from mcp.types import jsonrpc_message_adapter
@@ -28,14 +28,13 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
-from proctor.policies.values.json_values import NOT_JSON
 from proctor.supervisor.errors import ProviderError
 
 from ..kit.client_process import ClientProcess, start_client
 from ..kit.http_server import Server, StrictHttp, listening, url_of
 from ..kit.jsonrpc import MAX_LINE_BYTES, ByteLines, EndlessLineError
 from ..kit.values import whole_characters
-from .messages import Incoming, Outgoing
+from .messages import INITIALIZE, Incoming, Outgoing, short
 
 Serve: TypeAlias = Callable[[tuple[Incoming, Outgoing]], Awaitable[None]]
 """Serves one client until it hangs up."""
@@ -108,14 +107,28 @@ class _Endpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         receive = _bounded(receive)
-        session_id = Request(scope).headers.get(_SESSION_HEADER)
+        request = Request(scope)
+        session_id = request.headers.get(_SESSION_HEADER)
         if session_id is None:
             await self._open(scope, receive, send)
         elif session_id in self._sessions:
             with self._requested(session_id):
-                await self._sessions[session_id].handle_request(scope, receive, send)
+                await self._serve_session(self._sessions[session_id], request, receive, send)
         else:
             await _refused("there is no such session", 404)(scope, receive, send)
+
+    async def _serve_session(
+        self, transport: StreamableHTTPServerTransport, request: Request, receive: Receive, send: Send
+    ) -> None:
+        receive, message = await _message(request, receive)
+        text = str(message.get("id")) if isinstance(message, dict) and "method" in message else None
+        # The transport keeps one stream for each text of an id: a second request would get the first one's answer.
+        if text in (*transport._request_streams, GET_STREAM_KEY):
+            await _refused(f"the request id `{short(str(text))}` is in use", 400)(request.scope, receive, send)
+        elif request.method == "GET" and "last-event-id" in request.headers:
+            await _refused("no events are kept to resume from", 400)(request.scope, receive, send)
+        else:
+            await transport.handle_request(request.scope, receive, send)
 
     async def _open(self, scope: Scope, receive: Receive, send: Send) -> None:
         if len(self._sessions) >= _MOST_SESSIONS and not self._idle:
@@ -126,8 +139,8 @@ class _Endpoint:
         if stranger is not None:  # before anything is started: the server behind is a process
             await stranger(scope, receive, send)
             return
-        receive, hello = await _first_message(request, receive)
-        if not hello:
+        receive, message = await _message(request, receive)
+        if not isinstance(message, dict) or message.get("method") != INITIALIZE:
             await _refused("a session begins with `initialize`", 400)(scope, receive, send)
             return
         if len(self._sessions) >= _MOST_SESSIONS and self._idle:
@@ -185,21 +198,20 @@ class _Endpoint:
                     await transport.terminate()
 
 
-async def _first_message(request: Request, receive: Receive) -> tuple[Receive, bool]:
-    """The body to be read again, and whether it asks for a session: what does not starts no server."""
+async def _message(request: Request, receive: Receive) -> tuple[Receive, Any]:
+    """The body to be read again, and what it says, None if nothing."""
     if request.method != "POST":
-        return receive, False
-    try:
+        return receive, None
+    body, message = b"", None
+    with suppress(ClientDisconnect, ValueError):
         body = await Request(request.scope, receive).body()
-        message = msgspec.json.decode(body)
-    except (ClientDisconnect, *NOT_JSON):
-        return receive, False
+        message = pydantic_core.from_json(body)  # as the transport reads it
     rest: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def again() -> Message:
         return rest.pop() if rest else await receive()
 
-    return again, isinstance(message, dict) and message.get("method") == "initialize"
+    return again, message
 
 
 def _bounded(receive: Receive) -> Receive:
@@ -259,13 +271,16 @@ class StdioClient:
 
     async def _chunk(self) -> bytes:
         await _ready(anyio.wait_readable, self._reads)
-        return os.read(self._reads, _CHUNK)
+        try:
+            return os.read(self._reads, _CHUNK)
+        except ConnectionResetError:  # it left before it had read everything
+            return b""
 
     async def _write(self, data: memoryview) -> int:
         await _ready(anyio.wait_writable, self._writes)
         try:
             return os.write(self._writes, data)
-        except BrokenPipeError:
+        except ConnectionError:
             raise anyio.BrokenResourceError from None
 
 
@@ -381,7 +396,7 @@ class UrlUpstream:
 
     @asynccontextmanager
     async def connect(self, mark: str) -> AsyncIterator[tuple[Incoming, Outgoing]]:
-        async with streamable_http_client(self._url) as streams:
+        async with streamable_http_client(self._url, max_sse_event_size=MAX_LINE_BYTES) as streams:
             yield streams
 
 

@@ -4,7 +4,7 @@ import math
 import re
 import unicodedata
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias, TypeGuard
 
 import msgspec
 from mcp.shared.message import SessionMessage
@@ -107,6 +107,11 @@ def _id_of(error: Exception, kind: type[Request | _Answer]) -> RequestId | None:
     except NOT_JSON:
         return None
     return read.id
+
+
+def is_id(value: Any) -> TypeGuard[RequestId]:
+    """Whether it can be a request's id."""
+    return isinstance(value, str | int) and not isinstance(value, bool)
 
 
 def short(text: str) -> str:

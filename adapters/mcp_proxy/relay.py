@@ -36,11 +36,12 @@ from .tools import Naming, ToolList, Visibility
 
 
 class PendingRequest:
-    """A request that is only passed on: `id` is the client's own, `is_first` whether it begins a list of pages, and
-    `withdrawn` whether the client has cancelled it.
+    """A request that is only passed on: `id` is the client's own, `is_first` whether it begins a list of pages,
+    `withdrawn` whether the client has cancelled it, and `unanswered` ends its stream over HTTP without an answer.
     """
 
-    def __init__(self, message: JSONRPCRequest) -> None:
+    def __init__(self, message: JSONRPCRequest, metadata: MessageMetadata) -> None:
+        self.unanswered = metadata.on_request_unanswered if isinstance(metadata, ServerMessageMetadata) else None
         self.id = message.id
         self.method = message.method
         self.is_first = not (message.params or {}).get("cursor")
@@ -50,8 +51,8 @@ class PendingRequest:
 class PendingCall(PendingRequest):
     """A tool call: held at the gate, then with the server."""
 
-    def __init__(self, message: JSONRPCRequest, call: ToolCall) -> None:
-        super().__init__(message)
+    def __init__(self, message: JSONRPCRequest, metadata: MessageMetadata, call: ToolCall) -> None:
+        super().__init__(message, metadata)
         self.call = call
         self.progress = progress_token(message.params or {})
         self.running = False
@@ -77,8 +78,8 @@ class Pending:
         )
 
     def has(self, request_id: Any) -> bool:
-        """Whether the client waits for an answer under this id."""
-        return request_id in self._by_id
+        """Whether the client waits for an answer under this id, or under one that HTTP does not tell from it."""
+        return str(request_id) in map(str, self._by_id)
 
     def add(self, request: PendingRequest) -> None:
         self._by_id[request.id] = request
@@ -91,8 +92,7 @@ class Pending:
 
     def withdraw(self, request_id: Any) -> tuple[PendingRequest, int | None] | None:
         """The request cancelled by its id, with its number at the server, if any; None if there is none."""
-        usable = isinstance(request_id, str | int) and not isinstance(request_id, bool)
-        request = self._by_id.get(request_id) if usable else None
+        request = self._by_id.get(request_id) if messages.is_id(request_id) else None
         if request is None:
             return None
         number = next((number for number, each in self._by_number.items() if each is request), None)
@@ -108,6 +108,11 @@ class Pending:
             self._by_id.pop(request.id, None)
         return request
 
+    def only(self) -> PendingRequest | None:
+        """The request that the server works on and the client waits for, if there is one such only."""
+        found = [request for request in self._by_number.values() if not request.withdrawn]
+        return found[0] if len(found) == 1 else None
+
     def drop(self, request: PendingRequest) -> None:
         """Forget a request, as nobody waits for it any more."""
         if self._by_id.get(request.id) is request:
@@ -122,14 +127,18 @@ def progress_token(params: Mapping[str, Any]) -> RequestId | None:
     return token if isinstance(token, str | int) else None
 
 
-def about(message: Any, pending: Pending) -> MessageMetadata:
-    """The request that a progress notice belongs to: over HTTP it travels with that request's answer."""
+def about(message: JSONRPCRequest | JSONRPCNotification, pending: Pending) -> MessageMetadata:
+    """The request that a progress notice, or a request of the server's, belongs to: over HTTP it travels with that
+    request's answer, as a client need not listen otherwise.
+    """
     token = (message.params or {}).get("progressToken")
-    if token is None:
-        return None
-    found = (request.id for request in pending if isinstance(request, PendingCall) and request.progress == token)
-    request_id = next(found, None)
-    return None if request_id is None else ServerMessageMetadata(related_request_id=request_id)
+    found: PendingRequest | None = None
+    if isinstance(message, JSONRPCRequest):
+        found = pending.only()
+    elif token is not None:
+        calls = (request for request in pending if isinstance(request, PendingCall))
+        found = next((request for request in calls if request.progress == token), None)
+    return None if found is None else ServerMessageMetadata(related_request_id=found.id)
 
 
 LEFT = "the client left before the MCP server answered; the outcome is unknown"
@@ -232,7 +241,7 @@ class Relay:
             return
         message = item.message
         if isinstance(message, JSONRPCRequest):
-            await self._handle_request(message, tasks)
+            await self._handle_request(message, item.metadata, tasks)
         elif isinstance(message, JSONRPCNotification):
             await self._noticed(message)
         elif message.id in self._asked_by_server:
@@ -253,12 +262,12 @@ class Relay:
             why = f"`{message.method}` is not a notification; a request needs an id that is a string or an integer"
             await self._send(messages.failure(None, INVALID_REQUEST, why))
 
-    async def _handle_request(self, message: JSONRPCRequest, tasks: TaskGroup) -> None:
-        if self._pending.has(message.id):
-            why = f"the request id `{message.id}` is in use"
-            await self._send(messages.failure(message.id, INVALID_REQUEST, why))
+    async def _handle_request(self, message: JSONRPCRequest, metadata: MessageMetadata, tasks: TaskGroup) -> None:
+        if self._pending.has(message.id):  # an error under that id would answer the other request
+            error = messages.failure(None, INVALID_REQUEST, f"the request id `{message.id}` is in use").message
+            await self._send(SessionMessage(error, ServerMessageMetadata(related_request_id=message.id)))
         elif message.method == messages.TOOL_CALL:
-            await self._called(message, tasks)
+            await self._called(message, metadata, tasks)
         elif message.method == "server/discover":
             # Without the handshake there would be no stream for the notice that the tools changed.
             why = "this proxy speaks the protocol versions that begin with `initialize`"
@@ -269,7 +278,7 @@ class Relay:
             )
             await self._send(messages.failure(message.id, METHOD_NOT_FOUND, why))
         else:
-            request = PendingRequest(message)
+            request = PendingRequest(message, metadata)
             self._pending.add(request)
             self._first_request.set()
             if request.method == messages.INITIALIZE:
@@ -281,7 +290,7 @@ class Relay:
         if handshake in self._pending:
             raise ProviderError(f"the MCP server did not answer `initialize` within {HANDSHAKE_S:g} seconds")
 
-    async def _called(self, message: JSONRPCRequest, tasks: TaskGroup) -> None:
+    async def _called(self, message: JSONRPCRequest, metadata: MessageMetadata, tasks: TaskGroup) -> None:
         params = message.params or {}
         problem = messages.call_problem(params, self._shared.keys)
         if problem is not None:
@@ -289,7 +298,7 @@ class Relay:
             return
         judged = self._shared.naming.judged(params["name"])
         call = ToolCall(id=self._shared.new_id(), name=judged, input=params.get("arguments") or {})
-        pending = PendingCall(message, call)
+        pending = PendingCall(message, metadata, call)
         self._pending.add(pending)
         tasks.start_soon(self._gate, message, pending)
 
@@ -333,6 +342,9 @@ class Relay:
             request.scope.cancel()
         elif number is not None:
             await self._pass_on(message.model_copy(update={"params": {**params, "requestId": number}}))
+        if request.unanswered is not None and request.method != messages.INITIALIZE:
+            with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
+                await request.unanswered()
 
     async def _send(self, item: SessionMessage) -> None:
         try:
@@ -392,6 +404,9 @@ class Relay:
                     await self._pass_on(messages.failure(message.id, INVALID_REQUEST, why).message)
                     return None
                 self._asked_by_server.add(message.id)
+            elif message.method == "notifications/cancelled":
+                cancelled = (message.params or {}).get("requestId")
+                self._asked_by_server -= {cancelled} if messages.is_id(cancelled) else set()
             return SessionMessage(message, about(message, self._pending))
         self._shared.warn(
             f"the MCP server sent `{messages.short(message.method)}`, which no server sends; it is dropped"
@@ -418,8 +433,8 @@ class Relay:
         if isinstance(message, JSONRPCError):
             await self._failed(request, {"code": message.error.code, "message": message.error.message})
         else:
-            output, failed = messages.output_of(message.result), message.result.get("isError") is True
-            await self._report(outcome_of(request.call, output, failed=failed))
+            failed = message.result.get("isError") not in (None, False)  # as clients read `"true"` and 1
+            await self._report(outcome_of(request.call, messages.output_of(message.result), failed=failed))
 
     async def _failed(self, request: PendingCall, error: Any) -> None:
         await self._report(outcome_of(request.call, error, failed=True))

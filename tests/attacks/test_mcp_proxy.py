@@ -7,7 +7,21 @@ from urllib.parse import urlsplit
 
 import pytest
 from loopback import raw
-from proxy_processes import HELLO, HOSTILE, READY, SESSION, ProxyOverHttp, Talk, call, last_ping, line_of, post, talk
+from proxy_processes import (
+    HELLO,
+    HOSTILE,
+    LENIENT,
+    READY,
+    SESSION,
+    Posted,
+    ProxyOverHttp,
+    Talk,
+    call,
+    last_ping,
+    line_of,
+    post,
+    talk,
+)
 
 pytest.importorskip("mcp", reason="needs the MCP library: pip install '.[mcp]'")
 
@@ -165,3 +179,59 @@ def test_a_server_says_to_its_client_what_a_server_may_say_and_nothing_else(tmp_
     assert refused == [(id, -32601) for id in forged]
     assert [m for m in answers if "result" in m] == [*replies[: len(asking)]]
     assert [m["id"] for m in client.got if "result" in m] == ["hello", 700, "last"]
+
+
+def test_over_http_each_request_has_its_own_answer_and_no_stream_stays_open(tmp_path: Path) -> None:
+    """The library keeps one stream for each text of an id, and the server's messages under one of them: a second
+    request of that text would get the answer of the first, and the first none. A cancelled request's stream ends too,
+    or its client runs out of connections.
+    """
+    with ProxyOverHttp(tmp_path, policy="{name: p}", server=LENIENT) as (url, _):
+        headers = {SESSION: post(url, HELLO)[1][SESSION]}
+        post(url, READY, **headers)
+        held = [Posted(url, call("hold", id), **headers) for id in (1, 5, "a")]
+        again = [Posted(url, call("hold_test", id), **headers).status for id in (1, "1", "5", "a", "_GET_stream")]
+        resumed = Posted(url, method="GET", **headers, **{"last-event-id": "1"}).status
+        released = Posted(url, call("release", 6), **headers).next()
+        answers = [stream.next() for stream in held]
+        withdrawn = Posted(url, call("hold", 8), **headers)
+        post(url, notice("notifications/cancelled", requestId=8), **headers)
+        cancelled = withdrawn.next()
+
+    assert again == [400] * 5
+    assert resumed == 400
+    assert released["id"] == 6
+    assert [(answer["id"], answer["result"]["isError"]) for answer in answers] == [
+        (1, False),
+        (5, False),
+        ("a", False),
+    ]
+    assert (cancelled["id"], cancelled["error"]["code"]) == (8, -32800)
+
+
+def test_a_request_under_an_id_in_use_does_not_answer_the_one_that_has_it(tmp_path: Path) -> None:
+    """An error with that id would tell the client that its call, which goes on, had failed."""
+    with Talk(tmp_path, policy="{name: p}", server=LENIENT) as client:
+        client.send(call("hold", 7), call("read", 7), call("release", 8))
+        client.until(7, 8)
+
+    assert [m["error"]["code"] for m in client.got if m.get("id", 0) is None] == [-32600]
+    assert [m["result"]["isError"] for m in client.got if m.get("id") == 7] == [False]
+    assert client.server_log.count("tools/call") == 2
+
+
+def test_what_a_server_asks_in_a_call_reaches_a_client_that_listens_to_its_calls_only(tmp_path: Path) -> None:
+    """A client over HTTP need not open a stream of its own for it; the call would wait for ever."""
+    real = Path(__file__).parents[1] / "adapters" / "mcp_proxy" / "server.py"
+    asking = {**HELLO, "params": {**HELLO["params"], "capabilities": {"elicitation": {}}}}
+    with ProxyOverHttp(tmp_path, policy="{name: p}", server=real) as (url, _):
+        headers = {SESSION: post(url, asking)[1][SESSION]}
+        post(url, READY, **headers)
+        called = Posted(url, call("ask", 7, question="who?"), **headers)
+        elicitation = called.next()
+        given = {"action": "accept", "content": {"name": "Ana"}}
+        post(url, {"jsonrpc": "2.0", "id": elicitation["id"], "result": given}, **headers)
+        answer = called.next()
+
+    assert elicitation["method"] == "elicitation/create"
+    assert answer["result"]["content"][0]["text"] == "accept Ana"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from proxy_processes import HELLO, HOSTILE, READY, call, line_of, talk
+from proxy_processes import HELLO, HOSTILE, READY, Talk, call, line_of, talk
 
 pytest.importorskip("mcp", reason="needs the MCP library: pip install '.[mcp]'")
 
@@ -289,6 +289,37 @@ def test_requests_of_a_server_that_nobody_answers_are_bounded(tmp_path: Path) ->
 
     assert len([m for m in done.got if m.get("method") == "roots/list"]) == 1000
     assert [m["id"] for m in got if m.get("error", {}).get("code") == -32600] == [f"r{n}" for n in range(1000, 1100)]
+
+
+def test_a_server_that_cancels_what_it_asked_may_ask_again(tmp_path: Path) -> None:
+    """A client does not answer what was cancelled: it counts no longer as waiting."""
+    odd = [notice("notifications/cancelled", requestId=id) for id in (None, ["r0"], {"id": "r0"}, True)]
+    pairs = [
+        line
+        for n in range(1100)
+        for line in (request("roots/list", f"r{n}"), notice("notifications/cancelled", requestId=f"r{n}"))
+    ]
+    lines = [line.encode().hex() for line in (*odd, *pairs)]
+    done = talk(tmp_path, call("read", 8), ids=(8,), server=HOSTILE, answers={"before tools/call": lines})
+
+    assert len([m for m in done.got if m.get("method") == "roots/list"]) == 1100
+    assert done.code == 0
+
+
+@pytest.mark.parametrize("failed", ["true", 1, [0], {"is": True}, "false"])
+def test_a_result_that_a_client_may_read_as_an_error_is_no_success(failed: Any, tmp_path: Path) -> None:
+    """Clients that read loosely take `"true"` and 1 for true; a rule would have the call for done."""
+    policy = "{name: p, on_violation: deny, rules: [{type: before, first: read, then: deploy}]}"
+    odd = {"content": [], "isError": failed}
+    with Talk(tmp_path, server=HOSTILE, answers={"tools/call": odd}, policy=policy) as client:
+        client.send(call("read", 7))
+        client.until(7)
+        client.send(call("deploy", 8))
+        client.until(8)
+
+    assert client.result(7)["isError"] == failed
+    assert client.result(8)["isError"] is True
+    assert client.server_log.count("tools/call") == 1
 
 
 TAKING_JSON = """

@@ -1,5 +1,6 @@
 """What goes wrong around the proxy: a clear error each time, nobody left waiting."""
 
+import json
 import sys
 from collections.abc import Iterator
 from contextlib import aclosing, contextmanager, suppress
@@ -87,6 +88,16 @@ async def test_a_server_at_an_address_that_fails_in_a_call_fails_the_call(bench:
     assert isinstance(bench.error, ProviderError) == (how == "hangs up")
 
 
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])  # on trio the library leaves a reader to the garbage collector
+async def test_a_large_answer_in_one_event_is_whole(bench: Any) -> None:
+    """As on a pipe: the library would cut off an event of more than a mebibyte, and the call would have failed."""
+    with failing_server("is large") as url:
+        async with bench.proxied("{name: p}", upstream=UrlUpstream(url)) as proxied:
+            is_error, text = await proxied.outcome("x")
+
+    assert (is_error, len(text)) == (False, 2_000_000)
+
+
 async def test_a_connection_that_ends_leaves_the_servers_of_others_alone(bench: Any) -> None:
     """Clients over HTTP share a run, and each has a server of its own."""
     upstream = CommandUpstream(bench.command)
@@ -112,19 +123,22 @@ def words(error: BaseException) -> str:
 
 @contextmanager
 def failing_server(how: str) -> Iterator[str]:
-    """A server that begins as it should and fails in every call; gives its URL."""
+    """A server that begins as it should and fails in every call, or answers it at length; gives its URL."""
 
     def answer(request: loopback.Exchange) -> None:
         if request.method != "POST":
             request.give(b"", status=405)
         elif request.body["method"] == "tools/call":
-            if how == "ends its stream":
+            if how == "is large":
+                large = {"content": [{"type": "text", "text": "y" * 2_000_000}]}
+                request.stream([json.dumps({"jsonrpc": "2.0", "id": request.body["id"], "result": large})])
+            elif how == "ends its stream":
                 request.give(b"event: message\n\n", kind="text/event-stream")
             request.close_input()
         elif "id" in request.body:
             about = {"name": "failing", "version": "1"}
-            version = request.body["params"].get("protocolVersion")
-            result = {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": about}
+            version = request.body.get("params", {}).get("protocolVersion")
+            result = {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": about, "tools": []}
             request.give({"jsonrpc": "2.0", "id": request.body["id"], "result": result})
         else:
             request.give(b"", status=202)

@@ -3,6 +3,7 @@
 import json
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 from functools import partial
@@ -114,6 +115,23 @@ async def test_a_signal_ends_the_proxy_and_its_server(tmp_path: Path, sent: sign
             [run] = await store.runs()
 
     assert (process.returncode, run.status) == (0, "cancelled")
+
+
+def test_a_client_that_leaves_without_reading_its_answers_has_just_left(tmp_path: Path) -> None:
+    """Clients in JavaScript give their servers sockets, on which that is an error of the connection."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        command = [proctor(), *arguments(tmp_path, "{name: p}", "--", *QUICK)]
+        with subprocess.Popen(
+            command, stdin=theirs.fileno(), stdout=theirs.fileno(), stderr=subprocess.PIPE
+        ) as process:
+            theirs.close()
+            ours.sendall(json.dumps(HELLO).encode() + b"\n")
+            ours.recv(1)
+            ours.close()
+            _, errors = process.communicate(timeout=PATIENCE_S)
+
+    assert (process.returncode, errors) == (0, b"")
 
 
 @pytest.mark.anyio
