@@ -44,10 +44,11 @@ def detect(lines: TraceLines) -> str:
         if name := _format_of(_anything.decode(line)):
             return name
     else:
-        raise lines.fail(_unknown("no line tells the format"), about_file=True)
+        hint = f"name it with `--format {'|'.join(FORMATS)}`"
+        raise lines.fail(f"no line tells the format; {hint}", about_file=True)
     if line.lstrip()[:1] in (b"{", b"["):
         return "otel"
-    raise TraceError(_unknown("not JSON"), place=f"{lines.name}:{lines.looked_at}")
+    raise TraceError("not JSON; recorded sessions are lines of JSON", place=f"{lines.name}:{lines.looked_at}")
 
 
 def check_format(lines: TraceLines, format: str) -> None:
@@ -60,10 +61,6 @@ def check_format(lines: TraceLines, format: str) -> None:
             return
         if found is not None:
             raise lines.fail(f"it is in the format `{found}`, not `{format}`", about_file=True)
-
-
-def _unknown(what: str) -> str:
-    return f"{what}; name it with `--format {'|'.join(FORMATS)}`"
 
 
 def _format_of(value: Any) -> str | None:

@@ -89,7 +89,8 @@ SESSIONS: list[tuple[str | None, bytes, str]] = [
     )
 ]
 ANY: list[tuple[str | None, bytes, str]] = [
-    (None, b"\n\nhello\n", "trace.jsonl:3: not JSON; name it with"),
+    (None, b"\n\nhello\n", "trace.jsonl:3: not JSON; recorded sessions are lines of JSON"),
+    (None, b'{"a": 1}\n', "trace.jsonl: no line tells the format; name it with `--format events|"),
     (None, b'\n{\n\n"a":\n "\xff"}', "trace.jsonl:5: not valid UTF-8"),
     (None, b"\n\n{\n\n x}", "trace.jsonl:5: not JSON: "),
     (None, b'\n{"spans":\n []}\n\n{"b":\n 2}', "trace.jsonl:5: not an OpenTelemetry span: "),
