@@ -114,7 +114,7 @@ def parted(options: Mapping[str, Any]) -> tuple[Any, Any]:
 
 
 NO_POLICY = Policy(name="no policy")
-"""The record's entry for a run under no policy, which denies nothing."""
+"""What stands for `policies=()`: it denies nothing, and its run says so in the log."""
 
 
 def policies_given(policies: object, policy: object) -> tuple[Policy, ...]:

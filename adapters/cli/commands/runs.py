@@ -438,7 +438,7 @@ async def _watched(path: str | None, person: Person, *, seen: bool, as_json: boo
     if not (seen or is_there_as_named(path)):
         _show_board(Board(), as_json=as_json)
         return
-    async with operating(path, must_exist=False) as service:
+    async with operating(path, must_exist=not seen) as service:
         if seen:
             with suppress(anyio.get_cancelled_exc_class()):  # Ctrl-C is a way to leave
                 await live_board(service, person)

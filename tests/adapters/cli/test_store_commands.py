@@ -151,6 +151,7 @@ def test_what_is_no_store_is_left_as_it_is(cli: Any, ran: Any, place: Path, monk
         (("runs",), "older.db", 2, "has schema version 1, from before the first release"),
         (("runs",), "empty.db", 3, "`empty.db` is empty: no run was ever stored in it, or it was truncated"),
         (("audit", "verify"), "empty.db", 3, "`empty.db` is empty"),
+        (("watch",), "empty.db", 3, "`empty.db` is empty"),
         ((*run, "true"), "folder", 2, "`folder` is a folder, not a store; name a file in it"),
         (("runs",), "pipe", 2, "`pipe` is a pipe or a device, not a store; name a file"),
         ((*run, "true"), "none/runs.db", 2, "`none/runs.db` cannot be created: there is no folder `none`"),
