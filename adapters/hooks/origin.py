@@ -144,33 +144,37 @@ def check_origin(origin: Origin, record: HookRecord, *, over: bool) -> None:
     clients = {id: msgspec.json.decode(data, type=_SeenClient) for id, data in record.notes_of_all(_NOTE)}
     here, before = machine(), clients.get(record.session_id)
     process = origin.client.pid, origin.client.started
-    same = before is not None and before.machine == here and before.process == process
-    if any(
-        one.machine == here and one.process == process and one.by_socket != origin.by_socket
-        for one in clients.values()
-    ):
+    seen_here = [one for one in clients.values() if one.machine == here]
+    if any(one.process == process and one.by_socket != origin.by_socket for one in seen_here):
         raise EventError(f"the hook was not started by the agent, process {origin.client.pid}, so it is denied")
-    if before is not None and not same:
-        if before.is_here:
+    if before is not None and before.machine == here and before.process == process:
+        above = before.above
+    elif before is None:
+        above = _above(origin.client.pid)
+    else:
+        _check_has_left(before, process)
+        above = _above(origin.client.pid)
+        if other := next((one for one in seen_here if one.process in above), None):
             raise EventError(
-                f"this session belongs to process {before.pid}, still running; end it there, or start a new session"
+                f"the hook comes from below another agent, process {other.pid}, which can't continue this session"
             )
-        if before.machine == here and process in before.above:
-            raise EventError(
-                f"a process below the agent has reported in its name (process {before.pid}); start a new session"
-            )
-    above = before.above if before is not None and same else _above(origin.client.pid)
-    if before is not None and not same:
-        for one in clients.values():
-            if one.machine == here and one.process in above:
-                raise EventError(
-                    f"the hook comes from below another agent, process {one.pid}, which can't continue this session"
-                )
     now = _SeenClient(
         machine=here, pid=process[0], started=process[1], by_socket=origin.by_socket, above=above, over=over
     )
     if now != before:
         record.keep(_NOTE, msgspec.json.encode(now))
+
+
+def _check_has_left(client: _SeenClient, process: tuple[int, str]) -> None:
+    """Raises EventError for a client whose session this other process may not continue."""
+    if client.is_here:
+        raise EventError(
+            f"this session belongs to process {client.pid}, still running; end it there, or start a new session"
+        )
+    if client.machine == machine() and process in client.above:
+        raise EventError(
+            f"a process below the agent has reported in its name (process {client.pid}); start a new session"
+        )
 
 
 def _above(pid: int) -> tuple[tuple[int, str], ...]:
