@@ -170,20 +170,9 @@ def _may_hold_elements(word: Word) -> bool:
 
 
 def _is_understood(use: _Use, words: Sequence[Word], shell: Shell, *, splits: bool) -> bool:
-    rest = list(words)
-    while rest and (text := rest[0].text) is not None and text.startswith("-") and text != "-":
-        rest.pop(0)
-        if text == "--":
-            break
-        letters = re.fullmatch(rf"-[-{use.alone}]*([\0{use.taking}{use.naming}]?)(.*)", text, re.DOTALL)
-        if letters is None or (letters[2] and not letters[1]):
-            return False
-        if letters[1] and not letters[2] and (not rest or not rest[0].single):
-            return False
-        if letters[1]:
-            value = letters[2] or rest.pop(0).text
-            if letters[1] in use.naming and not _is_free_name(value):
-                return False
+    rest = _behind_options(use, words)
+    if rest is None:
+        return False
     match use.operands:
         case "names":
             return all(_is_free_name(word.text) for word in rest)
@@ -197,6 +186,28 @@ def _is_understood(use: _Use, words: Sequence[Word], shell: Shell, *, splits: bo
             return shell == "bash" or all(_is_number(word) for word in rest)
         case _:
             return not any(word.could_be_option() for word in rest)
+
+
+def _behind_options(use: _Use, words: Sequence[Word]) -> list[Word] | None:
+    """The words behind its options; None if one is not understood, or names a variable that changes a meaning."""
+    rest = list(words)
+    while rest and (text := rest[0].text) is not None and text.startswith("-") and text != "-":
+        rest.pop(0)
+        if text == "--":
+            break
+        letters = re.fullmatch(rf"-[-{use.alone}]*([\0{use.taking}{use.naming}]?)(.*)", text, re.DOTALL)
+        if letters is None or (letters[2] and not letters[1]):
+            return None
+        option, value = letters.groups()
+        if not option:
+            continue
+        if not value:
+            if not rest or not rest[0].single:
+                return None
+            value = rest.pop(0).text
+        if option in use.naming and not _is_free_name(value):
+            return None
+    return rest
 
 
 def _is_free_name(text: str | None) -> bool:
