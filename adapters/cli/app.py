@@ -99,24 +99,36 @@ def _strict_parser(make_parser: Callable[..., Any], command: click.Command, ctx:
 
     def parse_args(args: list[str]) -> Any:
         options, rest, order = parse(args)
-        given: dict[str | None, click.Option] = {}
-        for option in (each for each in order if isinstance(each, click.Option) and not each.multiple):
-            other = given.setdefault(option.name, option)
-            first, second = (max(each.opts, key=len) for each in (other, option))
-            if first != second:
-                raise click.UsageError(f"`{first}` and `{second}` are given; give one of them", ctx)
-            if not option.is_flag and order.count(option) > 1:
-                raise click.UsageError(f"`{first}` is given twice; give it once", ctx)
-        for each in (each for each in order if each.type is not click.UNPROCESSED):
-            value = options.get(each.name)
-            if value == "" or (isinstance(value, list | tuple) and "" in value):
-                named = max(each.opts, key=len) if isinstance(each, click.Option) else each.make_metavar(ctx)
-                instead = "give it one" if each.required else "give it one, or leave it out"
-                raise click.UsageError(f"`{named}` is given with an empty value; {instead}", ctx)
+        _check_given_once(order, ctx)
+        for parameter in order:
+            if parameter.type is not click.UNPROCESSED:
+                _check_not_empty(parameter, options.get(parameter.name), ctx)
         return options, rest, order
 
     parser.parse_args = parse_args
     return parser
+
+
+def _check_given_once(order: list[click.Parameter], ctx: click.Context) -> None:
+    given: dict[str | None, click.Option] = {}
+    for option in (each for each in order if isinstance(each, click.Option) and not each.multiple):
+        other = given.setdefault(option.name, option)
+        first, second = _longest(other), _longest(option)
+        if first != second:
+            raise click.UsageError(f"`{first}` and `{second}` are given; give one of them", ctx)
+        if not option.is_flag and order.count(option) > 1:
+            raise click.UsageError(f"`{first}` is given twice; give it once", ctx)
+
+
+def _check_not_empty(parameter: click.Parameter, value: Any, ctx: click.Context) -> None:
+    if value == "" or (isinstance(value, list | tuple) and "" in value):
+        named = _longest(parameter) if isinstance(parameter, click.Option) else parameter.make_metavar(ctx)
+        instead = "give it one" if parameter.required else "give it one, or leave it out"
+        raise click.UsageError(f"`{named}` is given with an empty value; {instead}", ctx)
+
+
+def _longest(option: click.Option) -> str:
+    return max(option.opts, key=len)
 
 
 class _Commands(click.Group):
