@@ -4,7 +4,7 @@ client that asks its person itself, several questions at once; and when the clie
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -225,8 +225,11 @@ class Opening:
         """Whether a call that may run is opened, and why, or why it is left to the client, whose own folder is `home`
         if that is known.
         """
-        if (why := self._left(call, decision, mode, tool, home)) or (admission.unread and (why := admission.why_not)):
-            return False, why
+        reason = self._reason_to_leave(call, decision, mode, tool, home)
+        if not reason and admission.unread:
+            reason = admission.why_not
+        if reason:
+            return False, reason
         if admission.rules:
             rules = ", ".join(f"policy `{policy}`, rule `{rule}`" for policy, rule in admission.rules)
             return True, f"allowed by {rules}"
@@ -234,7 +237,7 @@ class Opening:
             return True, "no rule denies it, and unmatched calls are allowed"
         return False, admission.why_not
 
-    def _left(self, call: ToolCall, decision: Decision, mode: str, tool: Tool | None, home: str) -> str:
+    def _reason_to_leave(self, call: ToolCall, decision: Decision, mode: str, tool: Tool | None, home: str) -> str:
         if decision.action != "allow":
             return "a rule warns of it"
         if mode == "plan":
@@ -246,15 +249,19 @@ class Opening:
         acts = set(tool.every_act) if tool is not None else set()
         if tool is not None and acts and (unknown := tool.unknown_among(call.input)):
             return f"it is not known what its `{min(unknown)}` changes"
-        if not acts or acts - _READING:
-            texts = list(texts_in(call.input))
-            words = [normpath(word) for text in texts for word in _words(text)] if "bash" in acts else []
-            shapes = [_shape(word) for word in words]
-            spelt = [text.casefold() for text in (*texts, *map(normpath, texts), *words)]
-            for place in (*_ITS_OWN, *self._kept, *filter(None, (home,))):
-                plain = place.casefold()
-                if any(plain in text for text in spelt) or any(_may_be(plain.split("/"), shape) for shape in shapes):
-                    return f"it names `{place}`, by which calls are decided or started"
+        place = self._place_named_in(call.input, acts, home) if not acts or acts - _READING else ""
+        return f"it names `{place}`, by which calls are decided or started" if place else ""
+
+    def _place_named_in(self, input: Mapping[str, Any], acts: Collection[str], home: str) -> str:
+        """The first place by which calls are decided or started that an input names, however spelt; "" if none."""
+        texts = list(texts_in(input))
+        words = [normpath(word) for text in texts for word in _words(text)] if "bash" in acts else []
+        shapes = [_shape(word) for word in words]
+        spelt = [text.casefold() for text in (*texts, *map(normpath, texts), *words)]
+        for place in (*_ITS_OWN, *self._kept, *filter(None, (home,))):
+            plain = place.casefold()
+            if any(plain in text for text in spelt) or any(_may_be(plain.split("/"), shape) for shape in shapes):
+                return place
         return ""
 
 
