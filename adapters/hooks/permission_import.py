@@ -276,14 +276,7 @@ def _claude_rule(decision: Decision, rule: str, to: Permissions, file: str) -> N
     if found is None:
         raise UsageError(f"{file}: `{rule}` is no permission rule; one is `Tool` or `Tool(what)`")
     name, what = found[1], (found[2] or "").strip()
-    portable = {
-        "bash": ["bash"],
-        "read": READING,
-        "edit": WRITING,
-        "webfetch": ["fetch"],
-        "websearch": ["web_search"],
-    }
-    tools = portable.get(name.lower(), [f"{name}__*", name] if re.fullmatch(r"mcp__[^_]+(_[^_]+)*", name) else [name])
+    tools = _claude_tools(name)
     if what in ("", "*", "**", ":*"):
         to.add(decision, rule, tools)
     elif name == "Bash":
@@ -291,13 +284,32 @@ def _claude_rule(decision: Decision, rule: str, to: Permissions, file: str) -> N
     elif name in ("Write", "MultiEdit", "NotebookEdit"):  # the client asks rules of `Edit` only
         to.add(decision, rule, WRITING, "unsaid" if decision == "allow" else "path", what.lstrip("/"))
     elif name in ("Read", "Edit"):
-        if what.startswith("/") and not what.startswith("//"):
-            what = f"./{what.lstrip('/')}" if not Path(file).is_absolute() else f"**{what}"
-        to.add(decision, rule, tools, "path", what[1:] if what.startswith("//") else what)
+        to.add(decision, rule, tools, "path", _claude_path(what, file))
     elif name == "WebFetch" and what.startswith("domain:") and "*" not in what:
         to.add(decision, rule, tools, "url", what.removeprefix("domain:").lower())
     else:
         to.add(decision, rule, tools, "unsaid")
+
+
+def _claude_tools(name: str) -> Sequence[str]:
+    portable = {
+        "bash": ["bash"],
+        "read": READING,
+        "edit": WRITING,
+        "webfetch": ["fetch"],
+        "websearch": ["web_search"],
+    }
+    is_server = re.fullmatch(r"mcp__[^_]+(_[^_]+)*", name)
+    return portable.get(name.lower(), [f"{name}__*", name] if is_server else [name])
+
+
+def _claude_path(written: str, file: str) -> str:
+    """A path of a rule: `//` begins at the root, `/` at the folder of the settings, which in a home may be any."""
+    if written.startswith("//"):
+        return written[1:]
+    if written.startswith("/"):
+        return f"**{written}" if Path(file).is_absolute() else f".{written}"
+    return written
 
 
 def _codex(data: Mapping[str, Any], to: Permissions, file: str) -> None:
@@ -369,25 +381,29 @@ def _gemini_policy(data: Mapping[str, Any], to: Permissions, file: str) -> None:
     if not isinstance(rules, list):
         raise UsageError(f"{file}: `rule` is a list of tables, `[[rule]]`")
     to.ordered = True
-    decisions: dict[str, Decision] = {"allow": "allow", "ask_user": "ask", "deny": "deny"}
     for rule in sorted(rules, key=lambda one: one.get("priority", 0)):
-        if rule.get("decision") not in decisions:
-            raise UsageError(f"{file}: a rule's `decision` is allow, deny or ask_user, not `{rule.get('decision')}`")
-        decision = decisions[rule["decision"]]
-        written = " ".join(f"{key}={value!r}" for key, value in rule.items() if key != "priority")
-        names = rule.get("toolName", "*")
-        tools = [tool for name in ([names] if isinstance(names, str) else names) for tool in _gemini_tools(name)]
-        if server := rule.get("mcpName"):
-            tools = [f"mcp_{server}_{name}" for name in tools] + [f"{server}__{name}" for name in tools]
-        limited = {"argsPattern", "commandRegex", "modes", "interactive", "toolAnnotations", "subagent"} & rule.keys()
-        prefixes = rule.get("commandPrefix", ())
-        if limited:
-            to.add(decision, written, tools, "unsaid")
-        elif prefixes:
-            for prefix in [prefixes] if isinstance(prefixes, str) else prefixes:
-                to.add(decision, written, tools, "command", f"{prefix.strip()} *")
-        else:
-            to.add(decision, written, tools)
+        _gemini_rule(rule, to, file)
+
+
+def _gemini_rule(rule: Mapping[str, Any], to: Permissions, file: str) -> None:
+    decisions: dict[str, Decision] = {"allow": "allow", "ask_user": "ask", "deny": "deny"}
+    if rule.get("decision") not in decisions:
+        raise UsageError(f"{file}: a rule's `decision` is allow, deny or ask_user, not `{rule.get('decision')}`")
+    decision = decisions[rule["decision"]]
+    written = " ".join(f"{key}={value!r}" for key, value in rule.items() if key != "priority")
+    names = rule.get("toolName", "*")
+    tools = [tool for name in ([names] if isinstance(names, str) else names) for tool in _gemini_tools(name)]
+    if server := rule.get("mcpName"):
+        tools = [f"mcp_{server}_{name}" for name in tools] + [f"{server}__{name}" for name in tools]
+    limited = {"argsPattern", "commandRegex", "modes", "interactive", "toolAnnotations", "subagent"} & rule.keys()
+    prefixes = rule.get("commandPrefix", ())
+    if limited:
+        to.add(decision, written, tools, "unsaid")
+    elif prefixes:
+        for prefix in [prefixes] if isinstance(prefixes, str) else prefixes:
+            to.add(decision, written, tools, "command", f"{prefix.strip()} *")
+    else:
+        to.add(decision, written, tools)
 
 
 def _opencode(data: Mapping[str, Any], to: Permissions, file: str) -> None:
@@ -416,22 +432,26 @@ def _cursor(data: Mapping[str, Any], to: Permissions, file: str) -> None:
     rules += [("allow", f"Shell({r})") for r in _texts(data.get("terminalAllowlist", ()), file, "terminalAllowlist")]
     rules += [("allow", f"Mcp({r})") for r in _texts(data.get("mcpAllowlist", ()), file, "mcpAllowlist")]
     for decision, rule in rules:
-        found = re.fullmatch(r"(\w+)\((.*)\)", rule, re.S)
-        if found is None:
-            raise UsageError(f"{file}: `{rule}` is no permission; one is `Shell(...)`, `Read(...)`, `Write(...)`")
-        kind, what = found[1].lower(), found[2].strip()
-        if kind == "shell":
-            command = f"{what.replace(':', ' ', 1).removesuffix(' *')} *"
-            to.add(decision, rule, ["bash"], "any" if what in ("*", "**") else "command", command)
-        elif kind in ("read", "write"):
-            to.add(decision, rule, _TOOLS[kind], "any" if what in ("*", "**", "**/*") else "path", what)
-        elif kind == "webfetch" and "*" not in what:
-            to.add(decision, rule, ["fetch"], "url", what.lower())
-        elif kind == "mcp":
-            server, _, tool = re.sub(r"\s", "", what).replace(",", ":").partition(":")
-            to.add(decision, rule, [f"mcp__{server}__{tool or '*'}", f"{server}__{tool or '*'}"])
-        else:
-            to.add(decision, rule, ["*"], "unsaid")
+        _cursor_rule(decision, rule, to, file)
+
+
+def _cursor_rule(decision: Decision, rule: str, to: Permissions, file: str) -> None:
+    found = re.fullmatch(r"(\w+)\((.*)\)", rule, re.S)
+    if found is None:
+        raise UsageError(f"{file}: `{rule}` is no permission; one is `Shell(...)`, `Read(...)`, `Write(...)`")
+    kind, what = found[1].lower(), found[2].strip()
+    if kind == "shell":
+        command = f"{what.replace(':', ' ', 1).removesuffix(' *')} *"
+        to.add(decision, rule, ["bash"], "any" if what in ("*", "**") else "command", command)
+    elif kind in ("read", "write"):
+        to.add(decision, rule, _TOOLS[kind], "any" if what in ("*", "**", "**/*") else "path", what)
+    elif kind == "webfetch" and "*" not in what:
+        to.add(decision, rule, ["fetch"], "url", what.lower())
+    elif kind == "mcp":
+        server, _, tool = re.sub(r"\s", "", what).replace(",", ":").partition(":")
+        to.add(decision, rule, [f"mcp__{server}__{tool or '*'}", f"{server}__{tool or '*'}"])
+    else:
+        to.add(decision, rule, ["*"], "unsaid")
 
 
 def _mapping(value: Any, file: str, name: str) -> Mapping[str, Any]:
