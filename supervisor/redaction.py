@@ -324,10 +324,9 @@ class _Walk:
     def _list(self, value: list[Any] | tuple[Any, ...], depth: int, named: str) -> list[Any] | tuple[Any, ...]:
         """A list, or the words of a command, whose items may be named by those before them."""
         before = _names_before(value) if self.named_by_items else [""] * len(value)
-        items = [
-            self.of(item, depth + 1, named=named or name)
-            for item, name in zip(self._variables(list(value)), before, strict=True)
-        ]
+        items = []
+        for item, name in zip(self._variables(list(value)), before, strict=True):
+            items.append(self.of(item, depth + 1, named=named or name))  # a comprehension is a frame more a level
         items = self._arguments(items)
         return value if all(map(is_, value, items)) else type(value)(items)
 
