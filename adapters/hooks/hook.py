@@ -127,9 +127,7 @@ class Hook:
             return _ALLOWED if left_to_it else ("deny", tell_model_default(call.name))
         by = f"approved by {approval.answer.by}" if approval.answer is not None else "nobody answered in time"
         if not gate_answer.allowed:
-            return self._keep_answer(
-                call, ("deny", gate_answer.tell_model or tell_model_default(call.name)), "not " + by
-            )
+            return self._keep_denied(call, "not " + by, tell_model=gate_answer.tell_model)
         if self._client.opens == "permission":
             self._keep_opened(call.id, by)
         return self._keep_answer(call, ("allow", f"proctor: {by}"), by)
@@ -201,12 +199,12 @@ class Hook:
         self._end_failed()
         call_id = hook_input.tool_use_id or f"{hook_input.tool_name}-{session.machine.seq + 1}"
         call = ToolCall(id=call_id, name=hook_input.tool_name, input=hook_input.tool_input, turn=session.machine.turn)
-        refused = self._refuses
-        if refused and call.name in self._client.ends_by:
-            return _ALLOWED
-        if refused and self._goes_on:  # of a sub-agent, or of another client of the session, that goes on
-            return self._keep_answer(call, ("deny", tell_model_default(call.name)), "its run was cancelled")
-        if not self._goes_on and not refused:
+        if self._refuses:
+            if call.name in self._client.ends_by:
+                return _ALLOWED
+            if self._goes_on:  # of a sub-agent, or of another client of the session, that goes on
+                return self._keep_denied(call, "its run was cancelled")
+        elif not self._goes_on:
             if session.blocked(self._record) is not None:
                 self._blocked = True
                 return self._keep_answer(call, ("deny", STARTS_BLOCKED), STARTS_BLOCKED)
@@ -217,12 +215,11 @@ class Hook:
             self._handle(interface.Proposed(now_ms=self._now, key=key, call=call))
         for effect in self._wanted:
             if isinstance(effect, interface.AnswerGate) and effect.key == key:
-                answer = effect.answer
-                if answer.allowed:
+                if effect.answer.allowed:
                     return self._allowed(call)
-                return self._keep_answer(call, ("deny", answer.tell_model or tell_model_default(call.name)))
+                return self._keep_denied(call, tell_model=effect.answer.tell_model)
         if self._waiting(call.id) is None:
-            return self._keep_answer(call, ("deny", tell_model_default(call.name)), "its run was cancelled")
+            return self._keep_denied(call, "its run was cancelled")
         if self._client.hears == "call" and session.hold_s:
             self._held = next(r.approval_id for r in session.machine.requests if r.call.id == call.id)
         return self._keep_answer(call, ("ask", _question(session.monitor.latest, call)))
@@ -264,6 +261,9 @@ class Hook:
             if named and call_id in opened and call.runs and calls.is_same(call, call.name, {**call.given, **part}):
                 return "allow", f"proctor: {opened[call_id]}"
         return _ALLOWED
+
+    def _keep_denied(self, call: ToolCall, *because: str, tell_model: str | None = None) -> Verdict:
+        return self._keep_answer(call, ("deny", tell_model or tell_model_default(call.name)), *because)
 
     def _keep_answer(self, call: ToolCall, verdict: Verdict, *because: str) -> Verdict:
         """Keep what is answered about a call, and the rules that decided where nothing else is the cause."""
