@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, get_args
 
@@ -18,7 +18,7 @@ from proctor.policies import Capabilities, Policy, RunContext, merge_policies, p
 from proctor.policies.limits import LIMITS
 from proctor.policies.values.amounts import counted, figure_in
 from proctor.supervisor.errors import UsageError
-from proctor.supervisor.ports.stored_types import RunFilter
+from proctor.supervisor.ports.stored_types import RunFilter, RunInfo
 
 from ...hooks.messages import MOST_HELD_S, UNMATCHED, HookClient, Unmatched
 from ...kit.client_tools import HOOKED
@@ -40,6 +40,8 @@ from ..options import (
 from ..output import echo, echo_json, echo_rows, note, output_option, output_parameter, written_to
 
 if TYPE_CHECKING:
+    from proctor.supervisor.ports.store import Store
+
     from ...hooks.settings import Scope
 
 
@@ -227,7 +229,7 @@ def status(ctx: click.Context, agent: str | None, as_json: bool) -> None:
 
 
 def _statuses(agent: str) -> Iterator[dict[str, Any]]:
-    from ...hooks.settings import endpoints_in, lines_in, rivals
+    from ...hooks.settings import lines_in
 
     client = _client(agent)
     scopes: tuple[Scope, ...] = ("project", "user", "managed") if client.settings.managed else ("project", "user")
@@ -242,23 +244,27 @@ def _statuses(agent: str) -> Iterator[dict[str, Any]]:
         except UsageError as error:
             yield {"agent": agent, "scope": scope, "path": str(path), "active": False, "notes": [str(error)]}
             continue
-        if not lines:
-            continue
-        answers = [_probed(line) for line in lines] + [_sent(*to) for to in endpoints_in(path, client)]
-        active = all(good for good, _ in answers)
-        notes = [text for _, text in answers]
-        heard, why = _heard(client, path, managed=scope == "managed")
-        if old := _too_old(client):
-            heard, why = False, [*why, old]
-        if scope != "managed":
-            why += [f"`{file}` can change what is decided here" for file in rivals(path, Path.cwd(), client)]
-        yield {
-            "agent": agent,
-            "scope": scope,
-            "path": str(path),
-            "active": active and heard,
-            "notes": [*notes, *why, *(f"fails open: {one}" for one in client.fails_open)],
-        }
+        if lines:
+            yield _status(client, scope, path, lines)
+
+
+def _status(client: HookClient, scope: Scope, path: Path, lines: Iterable[str]) -> dict[str, Any]:
+    """Whether the hooks of one file decide, and what to know about them."""
+    from ...hooks.settings import endpoints_in, rivals
+
+    answers = [_probed(line) for line in lines] + [_sent(*to) for to in endpoints_in(path, client)]
+    started, notes = _heard(client, path, managed=scope == "managed")
+    if old := _too_old(client):
+        started, notes = False, [*notes, old]
+    if scope != "managed":
+        notes += [f"`{file}` can change what is decided here" for file in rivals(path, Path.cwd(), client)]
+    return {
+        "agent": client.name,
+        "scope": scope,
+        "path": str(path),
+        "active": started and all(good for good, _ in answers),
+        "notes": [*(text for _, text in answers), *notes, *(f"fails open: {one}" for one in client.fails_open)],
+    }
 
 
 def _probed(line: str) -> tuple[bool, str]:
@@ -293,16 +299,7 @@ def _sent(url: str, authorization: str) -> tuple[bool, str]:
 def _heard(client: HookClient, path: Path, *, managed: bool) -> tuple[bool, list[str]]:
     """Whether the agent starts hooks of this file, as far as its settings say; and why not."""
     if client.name == "codex":
-        from ...hooks.clients.codex_trust import listed
-
-        found = listed(Path.cwd(), path)
-        if found is None:
-            return False, ["`codex` is not installed here, so proctor cannot ask whether it trusts them"]
-        if not found:
-            why = "it does not trust this folder, or settings switch hooks off (`hooks` under `[features]`)"
-            return False, [f"Codex does not load them here: {why}"]
-        bad = sorted({one["eventName"] for one in found if one["trustStatus"] != "trusted" or not one["enabled"]})
-        return not bad, [f"Codex does not trust its hooks of {', '.join(bad)}: see `/hooks` there"] if bad else []
+        return _heard_by_codex(path)
     own = client.settings
     folder = () if managed else (Path.cwd() / each for each in own.overriding)
     for file in (*folder, path) if own.off else ():  # the first that says anything holds
@@ -316,6 +313,19 @@ def _heard(client: HookClient, path: Path, *, managed: bool) -> tuple[bool, list
             return False, [f"whether `{file}` switches hooks off cannot be read: {error}"]
         return (True, []) if found is own.on else (False, [f"hooks are switched off in `{file}`"])
     return True, []
+
+
+def _heard_by_codex(path: Path) -> tuple[bool, list[str]]:
+    from ...hooks.clients.codex_trust import listed
+
+    found = listed(Path.cwd(), path)
+    if found is None:
+        return False, ["`codex` is not installed here, so proctor cannot ask whether it trusts them"]
+    if not found:
+        why = "it does not trust this folder, or settings switch hooks off (`hooks` under `[features]`)"
+        return False, [f"Codex does not load them here: {why}"]
+    bad = sorted({one["eventName"] for one in found if one["trustStatus"] != "trusted" or not one["enabled"]})
+    return not bad, [f"Codex does not trust its hooks of {', '.join(bad)}: see `/hooks` there"] if bad else []
 
 
 def _trusted(agent: str, path: Path) -> list[str]:
@@ -346,22 +356,9 @@ def status_line(store: str | None, as_json: bool) -> None:
         session_id = ""
 
     async def figures() -> tuple[list[dict[str, Any]], list[dict[str, Any]], int]:
-        from ...operations.service import OperatorService
-
         async with opened(store) as kept:
             found = await kept.runs(limit=1, where=RunFilter(begins=f"{session_id}-")) if session_id else []
-            service = OperatorService(kept)
-            if not found:
-                return [], [], 0
-            fold = await service.folds.of(found[0])
-            uses = [{"limit": use.limit, "used": use.used, "max": use.max} for use in fold.limits()]
-            mine = {(claim.budget, claim.key): claim.max for claim in fold.refold().monitor.budgets}
-            shared = [
-                {"budget": one.budget, "key": one.key, "used": one.in_use, "max": mine[one.budget, one.key]}
-                for one in (await service.budgets()).budgets
-                if (one.budget, one.key) in mine
-            ]
-            return uses, shared, found[0].usage.subagent_tokens
+            return await _figures_of(kept, found[0]) if found else ([], [], 0)
 
     uses, shared, by_subagents = run_async(figures)
     if as_json:
@@ -376,6 +373,22 @@ def status_line(store: str | None, as_json: bool) -> None:
         part = f"{one['used'] / one['max']:.0%}" if one["max"] else "used up"
         parts.append(f"{escape_control(one['budget'].partition('/')[2])} {part}")
     echo(" · ".join([*parts, *([f"subagents {counted(by_subagents, 'token')}"] if by_subagents else [])]))
+
+
+async def _figures_of(kept: Store, run: RunInfo) -> tuple[list[dict[str, Any]], list[dict[str, Any]], int]:
+    """The limits of a run, the shared budgets that it uses, and the tokens of its subagents."""
+    from ...operations.service import OperatorService
+
+    service = OperatorService(kept)
+    fold = await service.folds.of(run)
+    uses = [{"limit": use.limit, "used": use.used, "max": use.max} for use in fold.limits()]
+    mine = {(claim.budget, claim.key): claim.max for claim in fold.refold().monitor.budgets}
+    shared = [
+        {"budget": one.budget, "key": one.key, "used": one.in_use, "max": mine[one.budget, one.key]}
+        for one in (await service.budgets()).budgets
+        if (one.budget, one.key) in mine
+    ]
+    return uses, shared, run.usage.subagent_tokens
 
 
 def put_hooks(wanted: WantedHooks, scope: Scope = "project") -> tuple[Path, bool, list[str]]:
