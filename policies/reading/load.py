@@ -56,22 +56,31 @@ def check_whole(node: MapNode, report: ProblemReport) -> None:
 
 def _complaints(node: MapNode) -> Iterator[Issue]:
     aliases = node.entries.get("aliases")
-    scope = NameScope(_names(aliases)) if isinstance(aliases, MapNode) else NameScope()
-    for alias, tools in aliases.entries.items() if isinstance(aliases, MapNode) else ():
-        yield from person_problems(alias, ("aliases", alias))
-        if isinstance(tools, ListNode):
-            names = [name for name in map(_text, tools.items) if name]
-            if len(names) == len(tools.items):
-                yield from selector_problems(names, ("aliases", alias))
-    if circle := scope.circle():
-        yield ("aliases",), f"aliases refer to each other in a circle: {' -> '.join(circle)}"
-        scope = NameScope()
+    if isinstance(aliases, MapNode):
+        yield from _alias_problems(aliases)
     metadata = node.entries.get("metadata")
     for key, value in metadata.entries.items() if isinstance(metadata, MapNode) else ():
         if key in _CHOICES or (key in _PARTS and not isinstance(value, Scalar)):
             yield ("metadata", key), f"`{key}` does nothing under `metadata`; it is a key of the policy"
     nets = node.entries.get("nets")
-    for n, net in enumerate(nets.items if isinstance(nets, ListNode) else ()):
+    if isinstance(nets, ListNode):
+        scope = NameScope(_names(aliases)) if isinstance(aliases, MapNode) else NameScope()
+        yield from _net_problems(nets, NameScope() if scope.circle() else scope)
+
+
+def _alias_problems(aliases: MapNode) -> Iterator[Issue]:
+    for alias, tools in aliases.entries.items():
+        yield from person_problems(alias, ("aliases", alias))
+        if isinstance(tools, ListNode):
+            names = [name for name in map(_text, tools.items) if name]
+            if len(names) == len(tools.items):
+                yield from selector_problems(names, ("aliases", alias))
+    if circle := NameScope(_names(aliases)).circle():
+        yield ("aliases",), f"aliases refer to each other in a circle: {' -> '.join(circle)}"
+
+
+def _net_problems(nets: ListNode, scope: NameScope) -> Iterator[Issue]:
+    for n, net in enumerate(nets.items):
         if (line := _text(net)) is not None:
             yield from line_problems(line, ("nets", n), scope)
         elif isinstance(net, MapNode) and (line := _text(net.entries.get("line"))) and not [*line_problems(line)]:

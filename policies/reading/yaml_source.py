@@ -102,24 +102,29 @@ def read_yaml(text: str, report: ProblemReport) -> list[Node]:
         report.problems.clear()
     try:
         return _Builder(text, report, yaml.SafeLoader).documents()
-    except yaml.reader.ReaderError as error:
+    except (yaml.reader.ReaderError, yaml.MarkedYAMLError, ValueError) as error:
+        raise _explained(error, text) from None
+
+
+def _explained(error: yaml.reader.ReaderError | yaml.MarkedYAMLError | ValueError, text: str) -> Unreadable:
+    """An error of the parser in our words, with its place and what mends it."""
+    if isinstance(error, yaml.reader.ReaderError):
         at = min(int(error.position), len(text))
         line_start = text.rfind("\n", 0, at) + 1
         span = TextSpan(text.count("\n", 0, at) + 1, at - line_start + 1)
-        raise Unreadable("the text has a character that YAML does not allow", span) from None
-    except yaml.MarkedYAMLError as error:
-        message = " ".join(part for part in (error.context, error.problem) if part)
-        hint = next((hint for words, hint in _HINTS.items() if re.search(words, message)), "")
-        mark = error.problem_mark or error.context_mark
-        if "character '\\t'" in message:
-            message, hint = "a tab where YAML allows only spaces", "write spaces"
-        elif re.search(r"(?m)(^|\s)//", text):
-            hint = "a comment begins with `#`"
-        elif hint == _UNCLOSED and error.context_mark:
-            mark = error.context_mark
-        raise Unreadable(f"not YAML: {message}", _span(mark), hint) from None
-    except ValueError as error:
-        raise Unreadable(f"not YAML: {error}") from None
+        return Unreadable("the text has a character that YAML does not allow", span)
+    if not isinstance(error, yaml.MarkedYAMLError):
+        return Unreadable(f"not YAML: {error}")
+    message = " ".join(part for part in (error.context, error.problem) if part)
+    hint = next((hint for words, hint in _HINTS.items() if re.search(words, message)), "")
+    mark = error.problem_mark or error.context_mark
+    if "character '\\t'" in message:
+        message, hint = "a tab where YAML allows only spaces", "write spaces"
+    elif re.search(r"(?m)(^|\s)//", text):
+        hint = "a comment begins with `#`"
+    elif hint == _UNCLOSED and error.context_mark:
+        mark = error.context_mark
+    return Unreadable(f"not YAML: {message}", _span(mark), hint)
 
 
 class _Builder:
