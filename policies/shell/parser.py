@@ -40,15 +40,27 @@ class SimpleCommands:
     def read(self, prefix: str | None = None) -> None:
         """The command here; `prefix` is a reserved word that stands before it."""
         start, at, inputs = self._scan.pos, self._collector.mark(), self._redirections.inputs
-        words: list[Word] = []
         assigned: list[tuple[str, str | None]] = []
+        words = self._words(prefix, assigned)
+        if self._scan.pos == start:
+            self._scan.fail()
+        source = self._scan.text[start : self._scan.pos].rstrip()
+        if words:
+            for name, value in assigned:
+                if changes_program_meaning(name, value) and not changes_meaning(name, value):
+                    self._collector.dynamic(f"`{name}` is set", source)
+            self._collector.command(words, source, at=at)
+        if prefix == "coproc" or self._redirections.inputs > inputs:
+            self._collector.fed(at)
+
+    def _words(self, prefix: str | None, assigned: list[tuple[str, str | None]]) -> list[Word]:
+        """The words up to the command's end; what is set before them is appended to `assigned`."""
+        words: list[Word] = []
         if prefix is not None:
             self._scan.accept(prefix)
             self._scan.skip_blanks()
             words.append(literal(prefix))
-        began = False
         while self._scan.peek() not in ("", "\n", ";", "&", "|", ")") or self._scan.peek(2) == "&>":
-            began = True
             if self._redirections.accept() or (not words and self._assignment(assigned)):
                 continue
             if self._scan.peek() == "(":
@@ -60,15 +72,7 @@ class SimpleCommands:
                 continue
             words.append(self._redirections.word())
             self._scan.skip_blanks()
-        if not began and prefix is None:
-            self._scan.fail()
-        if words:
-            for name, value in assigned:
-                if changes_program_meaning(name, value) and not changes_meaning(name, value):
-                    self._collector.dynamic(f"`{name}` is set", self._scan.text[start : self._scan.pos].rstrip())
-            self._collector.command(words, self._scan.text[start : self._scan.pos].rstrip(), at=at)
-        if prefix == "coproc" or self._redirections.inputs > inputs:
-            self._collector.fed(at)
+        return words
 
     def _declared(self) -> bool:
         """Whether an array is declared here."""
