@@ -112,26 +112,29 @@ async def each_ended(
         sessions.setdefault(run.session_id, []).append(run)
     left = iter(sessions.values())
     ended: set[str] = set()
-    failed: Exception | None = None
+    of_store: Exception | None = None
+    of_run: Exception | None = None
 
     async def end_some() -> None:
-        nonlocal failed
+        nonlocal of_store, of_run
         for run in chain.from_iterable(left):
             try:
                 if await end(run):
                     ended.add(run.run_id)
             except Exception as error:
-                if failed is None or not _is_of_store(failed):
-                    failed = error
                 if _is_of_store(error):
+                    of_store = of_store or error
                     tasks.cancel_scope.cancel()
                     return
+                of_run = error
 
     async with anyio.create_task_group() as tasks:
         for _ in range(min(_AT_ONCE, len(sessions))):
             tasks.start_soon(end_some)
-    if failed is not None and (_is_of_store(failed) or (raises and not ended)):
-        raise failed
+    if of_store is not None:
+        raise of_store
+    if of_run is not None and raises and not ended:
+        raise of_run
     return [run for run in runs if run.run_id in ended]
 
 
