@@ -14,6 +14,7 @@ from proctor.supervisor.errors import StoreErrorKind
 from proctor.supervisor.machine import interface
 from proctor.supervisor.machine.machine import RunMachine
 from proctor.supervisor.machine.run_state import RunIdentity
+from proctor.supervisor.ports.stored_types import Owner
 from proctor.supervisor.run.journal import ANSWER_S, CAPACITY, CAPACITY_BYTES, Journal
 
 pytestmark = pytest.mark.trio
@@ -28,6 +29,12 @@ class ScriptedStore(MemoryStore):
         self.does = [*does]
         self.appends: list[tuple[float, list[str]]] = []
         self.refuses: Any = ()
+        self.unsettled: StoreError | None = None
+
+    async def settle(self, *used: Any, **owned: Any) -> Any:
+        self.appends.append((round(trio.current_time(), 3), ["settled"]))
+        if self.unsettled is not None:
+            raise self.unsettled
 
     async def append(self, events: Sequence[Event], **owned: Any) -> list[Event]:
         self.appends.append((round(trio.current_time(), 3), [event.type for event in events]))
@@ -198,6 +205,38 @@ async def test_a_retry_stores_what_is_lacking_with_the_end_last_as_one_unit() ->
     assert not run.journal.unsettled
 
 
+OVER = StoreError("the run is over", kind="run_over")
+
+
+@pytest.mark.parametrize(("append", "settle", "raises", "asks"), [
+    ("stores", None, None, [BEGUN, ["settled"], [*BEGUN, "run_completed"]]),
+    ("stores", OVER, None, [BEGUN, ["settled"], [*BEGUN, "run_completed"]]),
+    ("stores", FULL, FULL, [BEGUN, ["settled"]]),
+    (FULL, None, FULL, [BEGUN]),
+])  # fmt: skip
+async def test_shared_budgets_are_settled_again_when_all_but_the_end_is_stored(
+    append: StoreError | str, settle: StoreError | None, raises: StoreError | None, asks: list[list[str]]
+) -> None:
+    """Not for a run whose owner has begun it once more; and it ends only once they are. One that is over has its end,
+    as has one of which nothing is lacking.
+    """
+    store = ScriptedStore(FULL, append)
+    run = Written(store)
+    run.journal.used, store.unsettled = {"cost_usd": 1.0}, settle
+    await run.journal.flush()
+    run.ends()
+    raised = None
+    try:
+        await run.journal.retry()
+        run.journal.abandon(FULL)
+        await run.journal.retry()
+    except StoreError as error:
+        raised = error
+
+    assert raised is raises
+    assert [types for _, types in store.appends[1:] if types] == asks
+
+
 async def test_where_a_record_is_refused_each_is_stored_by_itself_but_the_end() -> None:
     """The first refusal is reported."""
     store = ScriptedStore(FULL)
@@ -282,10 +321,13 @@ async def test_what_nobody_writes_yet_is_waited_for() -> None:
     assert await waits_until_flushed(run, run.journal.drained) == (True, True)
 
 
-async def test_a_store_that_answers_late_has_failed_no_longer(autojump_clock: object) -> None:
-    """What is recorded afterwards is written as ever."""
+@pytest.mark.parametrize("with_end", [False, True])
+async def test_a_store_that_answers_late_has_failed_no_longer(with_end: bool, autojump_clock: object) -> None:
+    """What is recorded afterwards is written as ever. The run's own end is nobody else's."""
     store = ScriptedStore("is slow")
     run = Written(store)
+    if with_end:
+        run.ends()
     async with trio.open_nursery() as tasks:
         tasks.start_soon(run.journal.flush)
         await trio.testing.wait_all_tasks_blocked()
@@ -296,14 +338,26 @@ async def test_a_store_that_answers_late_has_failed_no_longer(autojump_clock: ob
     assert (later, run.journal.failure, run.journal.idle) == (None, None, True)
 
 
-async def test_an_answer_that_comes_late_is_none_where_somebody_has_ended_the_run(autojump_clock: object) -> None:
+async def ends_it(store: MemoryStore) -> None:
+    await MemoryStore.append(store, [RunFailed(run_id="r", session_id="s", error="its owner is gone")])
+
+
+async def claims_it(store: MemoryStore) -> None:
+    other = await store.register(Owner(owner_id="other"), lease_s=60)
+    await store.claim_run("r", epoch=other.epoch, lost=True)
+
+
+@pytest.mark.parametrize("does", [ends_it, claims_it])
+async def test_an_answer_that_comes_late_is_none_where_somebody_has_the_run_or_has_ended_it(
+    does: Callable[[MemoryStore], Awaitable[None]], autojump_clock: object
+) -> None:
     """Nothing that waits for it is let go: the owner's lease may have ended unseen."""
     store = ScriptedStore("stores and is slow")
     run = Written(store)
     async with trio.open_nursery() as tasks:
         tasks.start_soon(run.journal.flush)
         await trio.testing.wait_all_tasks_blocked()
-        await MemoryStore.append(store, [RunFailed(run_id="r", session_id="s", error="its owner is gone")])
+        await does(store)
 
     assert isinstance(run.journal.failure, StoreError)
     assert (run.journal.failure.kind, run.stored) == ("fenced", [])
