@@ -1,4 +1,4 @@
-"""A small way to write sessions down in tests: what is asked, what runs, how it ends."""
+"""Helpers for writing sessions in tests: which calls are proposed, which run, and how they end."""
 
 import itertools
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from proctor.policies.events.run_context import RunContext
 
 
 class Drive:
-    """One session under a policy; every event and decision goes through the same monitor."""
+    """One session under a policy; all its events and decisions go through one monitor."""
 
     def __init__(self, *documents: Any, context: RunContext | None = None) -> None:
         policies: list[Policy] = []
@@ -31,7 +31,7 @@ class Drive:
         return violations
 
     def propose(self, tool: str, *, id: str | None = None, turn: int | None = None, **input: Any) -> Decision:
-        """Propose one call, of the next response unless a turn is given."""
+        """Propose one call, in the next turn unless one is given."""
         self.turn = turn if turn is not None else self.turn + 1
         call = ToolCall(id=id or f"c{next(self.ids)}", name=tool, input=input, turn=self.turn)
         decision = self.monitor.propose(call)
@@ -41,17 +41,17 @@ class Drive:
         return decision
 
     def ask(self, tool: str, **more: Any) -> str:
-        """The action on one proposed call; one that may run is in flight then."""
+        """The action for one proposed call. If it may run, it is now in flight."""
         return self.propose(tool, **more).action
 
     def ok(self, tool: str, out: Any = None, **more: Any) -> None:
-        """A call that is allowed and completes."""
+        """An allowed call that completes."""
         decision = self.propose(tool, **more)
         assert decision.action in ("allow", "warn"), decision.explain()
         self.see(ev.ToolCallCompleted(tool_call_id=decision.tool_call_id, tool_name=tool, tool_output=out))
 
     def bad(self, tool: str, **more: Any) -> None:
-        """A call that is allowed and fails."""
+        """An allowed call that fails."""
         decision = self.propose(tool, **more)
         assert decision.action in ("allow", "warn"), decision.explain()
         self.see(ev.ToolCallFailed(tool_call_id=decision.tool_call_id, tool_name=tool, error="boom"))
@@ -77,13 +77,13 @@ DriveFactory: TypeAlias = Callable[..., Drive]
 
 @pytest.fixture
 def drive() -> DriveFactory:
-    """Start a session: `drive({"rules": [...]})`, one document for each policy of the stack."""
+    """Start a session: `drive({"rules": [...]})`, with one document for each policy of the stack."""
     return Drive
 
 
 @pytest.fixture
 def ruled() -> DriveFactory:
-    """Start a session under rules alone, each denying unless it says otherwise."""
+    """Start a session under these rules; each denies unless it has an action."""
 
     def start(*rules: dict[str, Any], **more: Any) -> Drive:
         return Drive({"on_violation": "deny", "rules": list(rules)}, **more)

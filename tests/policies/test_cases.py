@@ -1,14 +1,22 @@
-"""Cases of the policy language as data, which any engine can run (tests/policies/cases/*.json).
+"""Cases of the policy language as data for any engine (tests/policies/cases/*.json).
 
-A case has a sentence (`it`), a `policy` or a stack of them (or `policies` by name that each answer so), the run's
-`context`, whether the `agent` has the tools of agent_tools.json (which have portable names and inputs), and steps:
-`ask` a tool (`input`, `turn`, `id`): the `answer`, what it `tells` the model, the `objects` by id; what runs then
-`completes` with `returns`, `fails`, or stays in flight (`then`); `start: false` leaves it allowed only. `saw` a call
-nobody proposed: `finds` by id. `ends` an id. `user` says something. `event` happens: `finds`. `approve` an id, with
-other fields of the grant. `narrow` a list: `leaves`. `end` of a run (`over`: how): the statuses by id, the same once
-the state is made anew. What a step finds `says` so, in a message each. As `narrow`, a tool that may be called in the
-next response must have been shown.
-A policy that does not say otherwise denies; `on_violation: null` says nothing.
+Each case has a sentence (`it`); a `policy` or a stack (or `policies` by name, each of which must give the same
+results); the run's `context`; `agent` if the run has the tools of agent_tools.json, with their portable names and
+inputs; and steps:
+
+- `ask`: propose a call of a tool (with `input`, `turn`, `id`). Expected: `answer`, the text `tells` for the model,
+and the violations `objects` by id. Then the call `completes` with `returns`, `fails`, or stays in flight (`then`);
+with `start: false` it is only allowed.
+- `saw`: a call that was not proposed. Expected: `finds`, by id.
+- `ends`: the end of the call with an id.
+- `user`: a message of the user.
+- `event`: any event. Expected: `finds`.
+- `approve`: approve the call with an id, with other fields of the grant.
+- `narrow`: a list of tools. Expected: `leaves`.
+- `end`: the end of a run (`over`: how). Expected: the statuses by id, also from a rebuilt state.
+
+`says` has the expected messages of a step's findings. A tool that a later step calls in the next turn must not have
+been hidden by narrowing. A policy without an action denies; with `on_violation: null` it states none.
 """
 
 import json
@@ -34,13 +42,13 @@ CASES = [
     for name, policy in (case.get("policies") or {"": case["policy"]}).items()
 ]
 VIOLATIONS = Path(__file__).with_name("violations_in_full.yaml")
-"""What some cases find, whole: PROCTOR_TRANSCRIPTS=write pytest tests/policies/test_cases.py makes it anew."""
+"""The whole findings of some cases; PROCTOR_TRANSCRIPTS=write pytest tests/policies/test_cases.py rewrites them."""
 TOOLS = msgspec.json.decode(Path(__file__).with_name("agent_tools.json").read_bytes(), type=tuple[Tool, ...])
 ENDINGS = {"completes": "tool_call_completed", "fails": "tool_call_failed", "is refused": "tool_call_denied"}
 
 
 class Played:
-    """One case on one monitor, made anew after every step as the variant says."""
+    """One case on one monitor, which is rebuilt after every step as the variant says."""
 
     def __init__(self, case: dict[str, Any], variant: str) -> None:
         stack = case["policy"] if isinstance(case["policy"], list) else [case["policy"]]
@@ -58,7 +66,7 @@ class Played:
         self.violations: list[dict[str, Any]] = []
 
     def play(self, step: dict[str, Any]) -> list[dict[str, Any]]:
-        """One step, compared, and the monitor made anew; what was found."""
+        """Play and compare one step, then rebuild the monitor; the findings."""
         kind, before = next(iter(step)), len(self.violations)
         getattr(self, f"_{kind}")(step)
         found = self.violations[before:]
@@ -172,28 +180,28 @@ class Played:
 
 
 def whole(violation: Violation) -> dict[str, Any]:
-    """All that is said of a violation, without what is empty."""
+    """All fields of a violation that are not empty."""
     return {name: value for name, value in msgspec.to_builtins(violation).items() if value}
 
 
 def variants(case: dict[str, Any]) -> list[str]:
-    """How a case can be played: an allowance that has not started is not in the record, so it folds to nothing."""
+    """How a case can be played. An allowed call that has not started is not in the log, so it folds to nothing."""
     unstarted = any(step.get("start") is False for step in case["steps"])
     return ["live", "snapshot", "narrow"] if unstarted else ["live", "snapshot", "fold", "narrow"]
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=id) for id, case in CASES])
-def test_a_case_of_the_language_is_answered_as_written(case: dict[str, Any]) -> None:
-    """Every step's answer, live and where the state is restored or folded from the record after each."""
+def test_a_case_has_the_expected_results(case: dict[str, Any]) -> None:
+    """Every step, live and with the state restored, or rebuilt from the log, after each."""
     for variant in variants(case):
         played = Played(case, variant)
         for step in case["steps"]:
             played.play(step)
 
 
-def test_what_a_violation_says_is_as_written_down() -> None:
-    """Of each kind the texts and the details, for operators and for the model: one for each form they take, but for
-    those whose step says it.
+def test_the_texts_of_violations_match_the_transcript() -> None:
+    """For each kind, the texts and details for operators and for the model, once in each form, except for steps with
+    `says`.
     """
     forms: set[tuple[str, ...]] = set()
     texts: dict[str, list[dict[str, Any]]] = {}

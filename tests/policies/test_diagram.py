@@ -1,4 +1,4 @@
-"""Pictures of policies: what is drawn, where a session stands, and Mermaid text that cannot be broken."""
+"""Diagrams of policies: their contents, the state of a session, and Mermaid text that no input can break."""
 
 import re
 from typing import Any
@@ -36,20 +36,20 @@ def node(picture: Picture, text: str, section: int = 0) -> GraphNode:
     ({"type": "precondition", "tool": "b", "requires": [{"any_of": [{"prior": "a"}, {"user_said": "go"}]}]},
         {"a plain needs one of", "user said /go/ plain needs one of", "needs one of plain b"}),
 ])  # fmt: skip
-def test_rules_about_order_are_drawn_between_their_tools(rule: dict[str, Any], arrows: set[str]) -> None:
-    """A node for the rule, an arrow from what comes first, another to what follows or must not."""
+def test_ordering_rules_are_drawn_between_their_tools(rule: dict[str, Any], arrows: set[str]) -> None:
+    """The rule has a node, an arrow from the prerequisite, and one to the tool that follows or must not."""
     assert paths(draw(policy(rule))) == arrows
 
 
-def test_what_a_rule_says_of_one_tool_stands_in_its_node() -> None:
+def test_rules_about_one_tool_are_drawn_in_its_node() -> None:
     """Counts and obligations."""
     picture = draw(policy({"type": "count", "tool": "a", "max": 3, "min": 1}, {"type": "require", "tool": "a"}))
 
     assert node(picture, "a").notes == ("at least 1", "at most 3", "required")
 
 
-def test_what_has_no_order_is_put_in_words() -> None:
-    """Limits, lists and the rest, each with its action."""
+def test_clauses_without_order_are_listed_as_text() -> None:
+    """Limits, lists and others, each with its action."""
     picture = draw(
         policy({"type": "loop", "window": 5, "threshold": 2}, limits={"max_turns": 9}, tool_rules=[{"deny": ["rm"]}])
     )
@@ -62,7 +62,7 @@ def test_what_has_no_order_is_put_in_words() -> None:
 
 
 def test_a_net_is_drawn_with_its_tokens() -> None:
-    """Places hold tokens, transitions show their tools, arcs how many tokens they move."""
+    """Places show tokens, transitions their tools, and arcs the number of tokens."""
     net = {
         "name": "n",
         "places": ["p", "q"],
@@ -77,8 +77,8 @@ def test_a_net_is_drawn_with_its_tokens() -> None:
     assert [edge.label for edge in picture.sections[0].edges] == ["x2", ""]
 
 
-def test_a_monitor_marks_where_its_session_stands(drive: Any) -> None:
-    """Tools that may come, rules that are satisfied or violated, the marking and what is enabled."""
+def test_a_monitor_marks_the_state_of_its_session(drive: Any) -> None:
+    """Allowed tools, satisfied and violated rules, the marking and the enabled transitions."""
     document = {
         "on_violation": "deny",
         "rules": [
@@ -108,8 +108,8 @@ def test_a_monitor_marks_where_its_session_stands(drive: Any) -> None:
     assert (node(picture, "budget", 1).tokens, node(picture, "f", 1).state) == (0, "shut")
 
 
-def test_mermaid_text_has_the_sections_and_their_arrows() -> None:
-    """One subgraph a section; a forbidden arrow ends in a cross; quotes, tags and new lines are entities."""
+def test_mermaid_text_has_a_subgraph_for_each_section() -> None:
+    """A forbidden arrow ends in a cross. Quotes, tags and line breaks become entities."""
     assert draw(policy()).sections == ()
     assert draw_mermaid(policy()) == "flowchart LR\n"
     odd = draw_mermaid(policy({"type": "before", "first": 'a"]\nclick x', "then": "<b onload=1>"}))
@@ -124,8 +124,8 @@ def test_mermaid_text_has_the_sections_and_their_arrows() -> None:
     assert 'subgraph s1["net block c"]' in text
 
 
-def test_mermaid_folds_wording() -> None:
-    """No line of it is longer than a page is wide; nothing is lost."""
+def test_mermaid_text_is_wrapped() -> None:
+    """No line is wider than a page, and no text is lost."""
     tools = [f"tool_{n}" for n in range(100)]
     text = draw_mermaid(merge_policies(parse_policies({"name": "p", "tool_rules": [{"allow": tools}]})))
 
@@ -134,8 +134,8 @@ def test_mermaid_folds_wording() -> None:
     assert re.findall(r"tool_\d+", label) == tools
 
 
-def test_what_needs_no_arrow_is_a_note_at_its_tool() -> None:
-    """A sequence of one tool, and the names of the transitions of a line of shorthand, as of a net written out."""
+def test_a_rule_without_arrows_is_a_note_at_its_tool() -> None:
+    """A sequence of one tool, and the transition names of shorthand lines as of written nets."""
     picture = draw(policy({"type": "sequence", "tools": ["a"]}, {"type": "forbidden_sequence", "sequence": ["b"]}))
     lines = draw(policy(nets=["block c", "limit d to 2 per session"]))
 

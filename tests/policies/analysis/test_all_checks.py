@@ -1,4 +1,4 @@
-"""Preflight: each finding, with what shows it; and what must not be refused."""
+"""Preflight finds these defects in a stack and shows a witness for each; satisfiable policies are not rejected."""
 
 import re
 from pathlib import Path
@@ -12,18 +12,18 @@ from proctor.policies.analysis.findings import CODES
 from proctor.policies.events.run_context import tool
 
 
-def found(*documents: dict[str, Any], capabilities: Capabilities | None = None) -> Findings:
+def findings_on(*documents: dict[str, Any], capabilities: Capabilities | None = None) -> Findings:
     stack = [p for n, d in enumerate(documents) for p in parse_policies({"version": 1, "name": f"p{n}", **d})]
     return preflight(merge_policies(stack), capabilities)
 
 
-def refused(*documents: dict[str, Any], capabilities: Capabilities | None = None) -> list[str]:
-    """The codes of what is refused."""
-    return [finding.code for finding in found(*documents, capabilities=capabilities).refusals]
+def refusal_codes(*documents: dict[str, Any], capabilities: Capabilities | None = None) -> list[str]:
+    """The codes of the findings that reject the stack."""
+    return [finding.code for finding in findings_on(*documents, capabilities=capabilities).refusals]
 
 
-def the(code: str, findings: Findings) -> PreflightFinding:
-    """The one finding of a code."""
+def finding_with(code: str, findings: Findings) -> PreflightFinding:
+    """The only finding with this code."""
     (finding,) = [finding for finding in findings if finding.code == code]
     return finding
 
@@ -50,10 +50,9 @@ def net(*transitions: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {"nets": [{"name": "n", "places": list(places), "transitions": named, **more}]}
 
 
-def test_a_check_that_refuses_names_every_finding() -> None:
-    """One error, with all refusals in its text and in `findings`."""
+def test_check_raises_one_error_that_names_every_finding() -> None:
     with pytest.raises(PolicyViolationError) as raised:
-        found({"tool_rules": [{"allow": []}], "limits": {"max_turns": 0}}).check()
+        findings_on({"tool_rules": [{"allow": []}], "limits": {"max_turns": 0}}).check()
 
     assert raised.value.code == "policy_violation"
     assert [finding.code for finding in raised.value.findings] == ["zero_limit", "empty_allow_list"]
@@ -61,9 +60,8 @@ def test_a_check_that_refuses_names_every_finding() -> None:
     assert "the allow list is empty" in str(raised.value)
 
 
-def test_what_is_only_reported_does_not_raise() -> None:
-    """Reports come after refusals and stop nothing."""
-    findings = found(rules({"type": "forbidden_sequence", "sequence": ["a", "b"]}))
+def test_reports_do_not_make_check_raise() -> None:
+    findings = findings_on(rules({"type": "forbidden_sequence", "sequence": ["a", "b"]}))
 
     findings.check()
     assert [finding.severity for finding in findings] == ["report"]
@@ -83,9 +81,9 @@ def test_what_is_only_reported_does_not_raise() -> None:
     ([{"tool_rules": [{"allow": ["a"]}, {"allow": ["b"], "action": "warn"}]}], None),
     ([{"tool_rules": [{"allow": ["a"]}, {"allow": ["b"], "when": [TENANT]}]}], None),
 ])  # fmt: skip
-def test_allow_lists_must_have_a_name_in_common(documents: list[dict[str, Any]], code: str | None) -> None:
-    """Globs intersect, aliases belong to their policy, lists that may not hold do not count."""
-    assert refused(*documents) == ([code] if code else [])
+def test_allow_lists_without_a_common_name_are_rejected(documents: list[dict[str, Any]], code: str | None) -> None:
+    """Globs intersect, aliases belong to their policy, and lists that may not apply are ignored."""
+    assert refusal_codes(*documents) == ([code] if code else [])
 
 
 @pytest.mark.parametrize(("documents", "refuses"), [
@@ -101,27 +99,29 @@ def test_allow_lists_must_have_a_name_in_common(documents: list[dict[str, Any]],
     ([{"tool_rules": [{"allow": ["bash"]}, {"deny": [{"tool": "bash", "where": [WHERE]}]}]}], False),
     ([{"tool_rules": [{"allow": ["bash"]}, {"deny": ["bash"], "when": [TENANT]}]}], False),
 ])  # fmt: skip
-def test_an_allow_entry_must_not_be_denied_by_the_same_or_an_earlier_policy(
+def test_an_allow_entry_that_an_earlier_policy_or_its_own_denies_is_rejected(
     documents: list[dict[str, Any]], refuses: bool
 ) -> None:
-    """A later deny narrows; a deny of some names, of some inputs, or for some runs leaves the rest."""
-    assert refused(*documents) == (["denied_allow_entry"] if refuses else [])
+    """A deny in a later policy narrows the list. A deny of some names, some inputs or some runs leaves the rest
+    allowed.
+    """
+    assert refusal_codes(*documents) == (["denied_allow_entry"] if refuses else [])
 
 
 NAMES = ("max_total_tokens", "max_input_tokens", "max_output_tokens", "max_duration_ms", "max_idle_ms", "max_turns")
 
 
-def test_a_limit_of_zero_is_refused_where_it_holds_and_nothing_can_be_done() -> None:
-    """Named as its author may have written it; a run without calls, or one that is free, is one like any other."""
+def test_a_limit_of_zero_is_rejected_if_it_leaves_nothing_to_do() -> None:
+    """The finding uses the author's spelling. A run without calls, or without costs, is a valid run."""
     for name in NAMES:
-        finding = the("zero_limit", found({"limits": {name: 0}}))
+        finding = finding_with("zero_limit", findings_on({"limits": {name: 0}}))
         assert (finding.policy, finding.rule) == ("p0", name)
     for written in ({"max_idle": "0s"}, {"max_idle_ms": 0}):
-        message = the("zero_limit", found({"limits": written})).message
+        message = finding_with("zero_limit", findings_on({"limits": written})).message
         assert message.startswith("`max_idle` or `max_idle_ms` is 0")
-    assert [found({"limits": {name: 0}}) for name in ("max_tool_calls", "max_cost_usd")] == [[], []]
-    assert refused({"limits": {"max_turns": 0}}, {"limits": {"max_turns": 5}}) == []
-    assert refused({"limits": {"max_turns": 0}, "locked": True}, {"limits": {"max_turns": 5}}) == ["zero_limit"]
+    assert [findings_on({"limits": {name: 0}}) for name in ("max_tool_calls", "max_cost_usd")] == [[], []]
+    assert refusal_codes({"limits": {"max_turns": 0}}, {"limits": {"max_turns": 5}}) == []
+    assert refusal_codes({"limits": {"max_turns": 0}, "locked": True}, {"limits": {"max_turns": 5}}) == ["zero_limit"]
 
 
 @pytest.mark.parametrize(("policy", "capabilities", "refuses"), [
@@ -133,22 +133,22 @@ def test_a_limit_of_zero_is_refused_where_it_holds_and_nothing_can_be_done() -> 
     ({"prices": {"m*": {"input_usd_per_mtok": 1, "output_usd_per_mtok": 1}}}, None, False),
     ({"unpriced": "warn"}, None, False),
 ])  # fmt: skip
-def test_a_cost_limit_wants_a_price_where_the_policy_says_so(
+def test_a_cost_limit_without_a_price_is_rejected_if_the_policy_says_so(
     policy: dict[str, Any], capabilities: Capabilities | None, refuses: bool
 ) -> None:
-    """`unpriced: reject` without a price."""
+    """The policy says `unpriced: reject`."""
     document = {"limits": {"max_cost_usd": 1}, "unpriced": "reject", **policy}
 
-    assert refused(document, capabilities=capabilities) == (["unpriced"] if refuses else [])
+    assert refusal_codes(document, capabilities=capabilities) == (["unpriced"] if refuses else [])
 
 
 @pytest.mark.parametrize(("gate", "refuses"), [("all", False), ("some", True), ("none", True)])
-def test_required_enforcement_wants_a_gate_for_every_call(gate: Any, refuses: bool) -> None:
-    """`enforcement: required`; without an adapter nothing is known."""
+def test_required_enforcement_is_rejected_unless_every_call_is_gated(gate: Any, refuses: bool) -> None:
+    """Without an adapter, preflight doesn't know the gate and reports nothing."""
     document = {"enforcement": "required"}
 
-    assert refused(document, capabilities=Capabilities(gate=gate)) == (["cannot_gate"] if refuses else [])
-    assert refused(document) == []
+    assert refusal_codes(document, capabilities=Capabilities(gate=gate)) == (["cannot_gate"] if refuses else [])
+    assert refusal_codes(document) == []
 
 
 @pytest.mark.parametrize(("document", "witness"), [
@@ -167,9 +167,11 @@ def test_required_enforcement_wants_a_gate_for_every_call(gate: Any, refuses: bo
         {"outputs": ["p"], "tools": ["a"]}, capacity={"p": 2})["nets"]]},
         ("`n`: net `n`", "`limit a to 1 per session`: net `limit a to 1 per session`")),
 ])  # fmt: skip
-def test_a_tool_that_can_never_be_let_through_is_refused(document: dict[str, Any], witness: tuple[str, ...]) -> None:
-    """Circles, denied prerequisites, orders that exclude each other; over rules and nets; with what shows it."""
-    findings = found(document)
+def test_a_tool_that_can_never_be_called_is_rejected_with_its_witness(
+    document: dict[str, Any], witness: tuple[str, ...]
+) -> None:
+    """Cycles, denied prerequisites and contradictory orders, over rules and nets."""
+    findings = findings_on(document)
 
     assert {finding.code for finding in findings.refusals} == {"never_callable"}
     assert findings.refusals[0].witness == witness
@@ -181,11 +183,11 @@ def test_a_tool_that_can_never_be_let_through_is_refused(document: dict[str, Any
     (rules(before(["u", "v"], "w", id="w"), before(["v", "w"], "u", id="u"), before(["u", "w"], "v", id="v")),
         ("`u` needs `v` (`u`)", "`v` needs `u` (`v`)")),
 ])  # fmt: skip
-def test_a_circle_is_reported_wherever_the_ways_into_it_branch(
+def test_a_cycle_is_reported_even_if_the_paths_into_it_branch(
     document: dict[str, Any], witness: tuple[str, ...]
 ) -> None:
-    """A tool that only needs one of the circle is reported too."""
-    witnesses = [finding.witness for finding in found(document) if finding.code == "never_callable"]
+    """So is a tool that only depends on a tool of the cycle."""
+    witnesses = [finding.witness for finding in findings_on(document) if finding.code == "never_callable"]
 
     assert witness in witnesses
 
@@ -226,7 +228,7 @@ def test_a_circle_is_reported_wherever_the_ways_into_it_branch(
             initial_marking={"p": 1},
         ),
         net({"inputs": ["p"], "tools": ["a"]}, {"outputs": ["p"], "tools": ["a"]}),
-        net(  # three jobs at once run by themselves, the fourth asks
+        net(  # three jobs at once run unasked, the fourth needs approval
             {"inputs": ["slot"], "outputs": ["slot"], "tools": ["job"], "deferred": True},
             {"type": "manual", "tools": ["job"]},
             initial_marking={"slot": 3},
@@ -251,9 +253,9 @@ def test_a_circle_is_reported_wherever_the_ways_into_it_branch(
         | rules({"type": "count", "tool": "a", "min": 2}),
     ],
 )
-def test_what_some_order_or_some_input_lets_through_is_not_refused(document: dict[str, Any]) -> None:
-    """Conditions count as met by some input, what holds only for some runs as absent."""
-    assert refused(document) == []
+def test_a_tool_that_some_order_or_some_input_allows_is_not_rejected(document: dict[str, Any]) -> None:
+    """Preflight assumes that some input satisfies each condition, and that a rule with `when` may be absent."""
+    assert refusal_codes(document) == []
 
 
 @pytest.mark.parametrize("wanting", [
@@ -264,24 +266,27 @@ def test_what_some_order_or_some_input_lets_through_is_not_refused(document: dic
     {"type": "eventually", "tool": "x", "within": 3},
 ])  # fmt: skip
 def test_a_required_tool_must_be_callable(wanting: dict[str, Any]) -> None:
-    """Denied, it never can be called; a warning, a maximum or another way leave a run possible."""
+    """A denied tool never can be. A rule that warns, a maximum or an alternative leaves a possible run."""
     denied = [{"deny": ["x", "y"]}]
 
-    assert refused(rules(wanting, tool_rules=denied)) == ["never_satisfied"]
-    assert refused(rules(wanting | {"action": "warn"}, tool_rules=denied)) == []
-    assert refused(rules(wanting | {"tool": ["x", "z"]}, tool_rules=denied)) == []
+    assert refusal_codes(rules(wanting, tool_rules=denied)) == ["never_satisfied"]
+    assert refusal_codes(rules(wanting | {"action": "warn"}, tool_rules=denied)) == []
+    assert refusal_codes(rules(wanting | {"tool": ["x", "z"]}, tool_rules=denied)) == []
     none, one = ({"max_tool_calls": {"max": most, "action": "deny"}} for most in (0, 1))  # of each run
-    assert (refused(rules(wanting, limits=none)), refused(rules(wanting, limits=one))) == (["never_satisfied"], [])
+    assert (refusal_codes(rules(wanting, limits=none)), refusal_codes(rules(wanting, limits=one))) == (
+        ["never_satisfied"],
+        [],
+    )
 
 
-def test_what_is_required_must_fit_into_the_calls_of_a_session() -> None:
-    """With what it needs before it; what is not required may stay away."""
+def test_required_calls_must_fit_into_the_calls_of_a_session() -> None:
+    """Their prerequisites count; optional calls do not."""
     chain = [before("a", "b"), before("b", "c")]
     few, enough = ({"max_tool_calls": {"max": most, "action": "deny", "scope": "session"}} for most in (2, 3))
 
-    assert refused(rules(*chain, {"type": "require", "tool": "c"}, limits=few)) == ["never_satisfied"]
-    assert refused(rules(*chain, {"type": "require", "tool": "c"}, limits=enough)) == []
-    assert refused(rules(*chain, limits=few)) == []
+    assert refusal_codes(rules(*chain, {"type": "require", "tool": "c"}, limits=few)) == ["never_satisfied"]
+    assert refusal_codes(rules(*chain, {"type": "require", "tool": "c"}, limits=enough)) == []
+    assert refusal_codes(rules(*chain, limits=few)) == []
 
 
 def never(trigger: str, forbidden: str) -> dict[str, Any]:
@@ -313,15 +318,15 @@ TOGETHER_IMPOSSIBLE = [
 
 
 @pytest.mark.parametrize("document", TOGETHER_IMPOSSIBLE)
-def test_demands_that_no_one_run_can_meet_are_refused(document: dict[str, Any]) -> None:
-    """Each can be met alone; without any one rule of the witness the others can be met together."""
+def test_requirements_that_no_single_run_can_satisfy_are_rejected(document: dict[str, Any]) -> None:
+    """Each can be satisfied alone, and all of them if any one rule of the witness is removed."""
     numbered = [rule | {"id": f"r{n}"} for n, rule in enumerate(document["rules"])]
-    witness = " ".join(the("never_satisfied", found({"rules": numbered})).witness)
+    witness = " ".join(finding_with("never_satisfied", findings_on({"rules": numbered})).witness)
     named = [rule for rule in numbered if f"`{rule['id']}`" in witness]
 
     assert len(named) > 1
     for rule in named:
-        assert refused({"rules": [other for other in numbered if other != rule]}) == []
+        assert refusal_codes({"rules": [other for other in numbered if other != rule]}) == []
 
 
 @pytest.mark.parametrize("document", [
@@ -333,56 +338,54 @@ def test_demands_that_no_one_run_can_meet_are_refused(document: dict[str, Any]) 
     rules(*(wants(f"t{n}") for n in range(20)), *(never(f"t{n + 1}", f"t{n}") for n in range(19))),
     rules(*(wants(f"t{n}") for n in range(20)), *(never(f"t{n}", f"t{n + 1}") for n in range(19))),
 ])  # fmt: skip
-def test_demands_that_some_order_of_calls_meets_are_not_refused(document: dict[str, Any]) -> None:
-    """One way will do, and what only warns or holds for some runs stands in nobody's way."""
-    assert [finding.code for finding in found(document) if finding.code in ("never_satisfied", "gave_up")] == []
+def test_requirements_that_some_order_of_calls_satisfies_are_not_rejected(document: dict[str, Any]) -> None:
+    """One order is enough. Rules that only warn, or that apply to some runs, do not count."""
+    assert [finding.code for finding in findings_on(document) if finding.code in ("never_satisfied", "gave_up")] == []
 
 
-def test_too_many_demands_to_try_every_order_are_reported() -> None:
-    """Preflight says that it cannot tell, and refuses nothing."""
+def test_too_many_requirements_to_try_every_order_are_reported() -> None:
+    """Preflight reports that it gave up, and rejects nothing."""
     pairs = [(f"t{n}", f"t{(n * 7) % 20}") for n in range(2, 20)]
     document = rules(*(wants(f"t{n}") for n in range(20)), *(never(a, b) for a, b in pairs if a != b))
-    finding = the("gave_up", found(document))
+    finding = finding_with("gave_up", findings_on(document))
 
     assert finding.severity == "report"
     assert len(finding.witness) == 20
 
 
-def test_a_required_tool_that_needs_a_denied_one_shows_the_way() -> None:
-    """The witness goes from the requirement to the deny."""
-    findings = found(rules({"type": "require", "tool": "x"}, before("a", "x"), tool_rules=[{"deny": ["a"]}]))
+def test_the_witness_leads_from_a_required_tool_to_the_deny_of_its_prerequisite() -> None:
+    findings = findings_on(rules({"type": "require", "tool": "x"}, before("a", "x"), tool_rules=[{"deny": ["a"]}]))
 
-    assert the("never_satisfied", findings).witness == (
+    assert finding_with("never_satisfied", findings).witness == (
         "`x` needs `a` (`before-1`)",
         "`a` is never allowed (`deny-1`)",
     )
 
 
-def test_a_transition_that_another_one_always_precedes_is_refused() -> None:
-    """The first declared fires, so one after it that asks for more never does."""
-    findings = found(net({"tools": ["a"]}, {"inputs": ["p"], "tools": ["a"]}, initial_marking={"p": 1}))
+def test_a_transition_that_an_earlier_one_always_preempts_is_rejected() -> None:
+    """The first declared transition fires, so a later one with more inputs never does."""
+    findings = findings_on(net({"tools": ["a"]}, {"inputs": ["p"], "tools": ["a"]}, initial_marking={"p": 1}))
 
-    assert "`t1`" in the("dead_transition", findings).message
+    assert "`t1`" in finding_with("dead_transition", findings).message
 
 
-def test_a_net_that_grows_without_bound_is_refused_with_what_repeats() -> None:
-    """The lead, then the transitions that can repeat forever."""
+def test_an_unbounded_net_is_rejected_with_the_transitions_that_repeat() -> None:
+    """The witness is the prefix, then the cycle."""
     grows = (
         {"inputs": ["p"], "outputs": ["q"], "tools": ["a"]},
         {"inputs": ["q"], "outputs": ["q", "r"], "tools": ["b"]},
         {"inputs": ["r"], "outputs": ["r"], "tools": ["c"]},
     )
-    finding = the("unbounded_net", found(net(*grows, initial_marking={"p": 1})))
+    finding = finding_with("unbounded_net", findings_on(net(*grows, initial_marking={"p": 1})))
 
     assert finding.witness == ("t0", "t1")
     assert "`r` gains tokens" in finding.message
-    assert refused(net(*grows, initial_marking={"p": 1}, capacity={"r": 5})) == []
+    assert refusal_codes(net(*grows, initial_marking={"p": 1}, capacity={"r": 5})) == []
 
 
 def test_a_net_with_too_many_markings_is_reported() -> None:
-    """Preflight says where it gave up."""
     spending = [{"inputs": [place], "tools": [place]} for place in "abcdef"]
-    findings = found(net(*spending, initial_marking=dict.fromkeys("abcdef", 9)))
+    findings = findings_on(net(*spending, initial_marking=dict.fromkeys("abcdef", 9)))
 
     assert [finding.code for finding in findings] == ["gave_up"]
 
@@ -405,12 +408,14 @@ def test_a_net_with_too_many_markings_is_reported() -> None:
     ([rules(before("x", "y")), rules(before("x", "y"))], "shadowed",
         ("`p1/before-1`: `x` before `y`", "`p0/before-1`: `x` before `y`")),
 ])  # fmt: skip
-def test_what_is_doubtful_is_reported(documents: list[dict[str, Any]], code: str, witness: tuple[str, ...]) -> None:
-    """Reported, with what shows it, and not refused."""
-    findings = found(*documents)
+def test_doubtful_rules_are_reported_with_their_witness(
+    documents: list[dict[str, Any]], code: str, witness: tuple[str, ...]
+) -> None:
+    """They are reported, not rejected."""
+    findings = findings_on(*documents)
 
     assert findings.refusals == ()
-    assert the(code, findings).witness == witness
+    assert finding_with(code, findings).witness == witness
 
 
 @pytest.mark.parametrize("documents", [
@@ -430,18 +435,18 @@ def test_what_is_doubtful_is_reported(documents: list[dict[str, Any]], code: str
     [rules(*({"type": "provenance", "tool": "x", "path": "$.to", "from": ["user_message"], "except": [each]}
         for each in (1, True)))],
 ])  # fmt: skip
-def test_what_holds_is_not_reported(documents: list[dict[str, Any]]) -> None:
-    """Rules that decide something, or that a later policy only happens to cover."""
-    assert found(*documents) == []
+def test_rules_that_decide_something_are_not_reported(documents: list[dict[str, Any]]) -> None:
+    """Nor are rules that a later policy happens to cover."""
+    assert findings_on(*documents) == []
 
 
-def test_by_which_names_calls_go_is_known_of_the_tools_of_an_agent() -> None:
-    """Its shell is `bash`, and no other tool of it is."""
+def test_the_tools_of_an_agent_say_which_names_its_calls_have() -> None:
+    """The agent's shell tool is `bash`, and no other tool is."""
     agent = Capabilities(gate="all", tools=(tool("Shell", "bash", "command"), "Look"))
     deny = {"deny": ["bash"], "action": "deny"}
 
     def codes(*allowed: str) -> list[str]:
-        return [each.code for each in found({"tool_rules": [{"allow": [*allowed]}, deny]}, capabilities=agent)]
+        return [each.code for each in findings_on({"tool_rules": [{"allow": [*allowed]}, deny]}, capabilities=agent)]
 
     assert (codes("Shell"), codes("Look")) == ([], ["shadowed"])
 
@@ -449,26 +454,24 @@ def test_by_which_names_calls_go_is_known_of_the_tools_of_an_agent() -> None:
 @pytest.mark.parametrize(("allowed", "wanted", "codes"), [
     ("Shell", "bash", []), ("bash", "Shell", []), ("Look", "bash", ["never_satisfied"]),
 ])  # fmt: skip
-def test_what_must_be_called_may_be_allowed_by_another_name_of_its_calls(
-    allowed: str, wanted: str, codes: list[str]
-) -> None:
-    """A call of `Shell` goes by `bash` too, and any name admits it."""
+def test_a_required_tool_may_be_allowed_by_any_name_of_its_calls(allowed: str, wanted: str, codes: list[str]) -> None:
+    """A call of `Shell` is also named `bash`, and an allow list may use either name."""
     agent = Capabilities(gate="all", tools=(tool("Shell", "bash", "command"), "Look"))
     document = rules({"type": "require", "tool": wanted}, tool_rules=[{"allow": [allowed]}])
 
-    assert [each.code for each in found(document, capabilities=agent)] == codes
+    assert [each.code for each in findings_on(document, capabilities=agent)] == codes
 
 
-def test_aliases_that_differ_only_in_case_stand_for_all_their_tools_at_judging_and_at_preflight() -> None:
-    """What works is not refused: `check` is denied, and `Verify` still comes before `Refund`."""
+def test_aliases_that_differ_only_in_case_stand_for_all_their_tools_in_preflight_and_in_the_monitor() -> None:
+    """`check` is denied, so `Verify` can't be satisfied by it; but `Verify` still comes before `Refund`."""
     document = rules(
         before("Identify", "Refund"),
         aliases={"Identify": ["Verify"], "identify": ["Check"]},
         tool_rules=[{"deny": ["check"]}],
     )
 
-    assert refused(document) == []
-    assert refused({**document, "tool_rules": [{"deny": ["check", "verify"]}]}) == ["never_callable"]
+    assert refusal_codes(document) == []
+    assert refusal_codes({**document, "tool_rules": [{"deny": ["check", "verify"]}]}) == ["never_callable"]
 
 
 DENIERS = [
@@ -488,43 +491,44 @@ DENIERS = [
 
 
 @pytest.mark.parametrize("denier", DENIERS)
-def test_what_counts_as_denied_is_one_answer(denier: dict[str, Any]) -> None:
-    """However it is written: an allow entry it denies is refused, a tool it denies is not called impossible, and what
-    only needs that tool is; so is an allow list of which it leaves no tool, and not one that only warns.
+def test_every_way_to_write_a_deny_has_the_same_findings(denier: dict[str, Any]) -> None:
+    """An allow entry that it denies is rejected, and so is an allow list that it leaves empty, unless the list only
+    warns. The denied tool itself is not reported as impossible; a tool that depends on it is.
     """
     allowing = {"tool_rules": [*denier.get("tool_rules", ()), {"allow": ["bash", "read"]}]}
     needing = rules(*denier.get("rules", ()), before("bash", "push"))
 
-    assert refused({**denier, **allowing}) == ["denied_allow_entry"]
-    assert refused(denier, {"tool_rules": [{"allow": ["bash", "read"]}]}) == ["denied_allow_entry"]
-    assert refused({"tool_rules": [{"allow": ["bash", "read"]}]}, denier) == []
-    assert refused(denier) == []
-    assert the("never_callable", found({**denier, **needing})).witness[1].startswith("`bash` is never allowed")
+    assert refusal_codes({**denier, **allowing}) == ["denied_allow_entry"]
+    assert refusal_codes(denier, {"tool_rules": [{"allow": ["bash", "read"]}]}) == ["denied_allow_entry"]
+    assert refusal_codes({"tool_rules": [{"allow": ["bash", "read"]}]}, denier) == []
+    assert refusal_codes(denier) == []
+    assert (
+        finding_with("never_callable", findings_on({**denier, **needing}))
+        .witness[1]
+        .startswith("`bash` is never allowed")
+    )
     only = {"tool_rules": [{"allow": ["bash"]}]}
 
-    assert refused(only, denier) == ["nothing_left"]
-    assert refused({"tool_rules": [{"allow": ["bash", "read"]}]}, {"tool_rules": [{"allow": ["bash"]}]}, denier) == [
-        "nothing_left"
-    ]
-    assert refused({"tool_rules": [{"allow": ["bash"], "action": "warn"}]}, denier) == []
-    assert refused(only, {"tool_rules": [{"deny": ["bash"], "action": "request_approval"}]}) == []
-    assert refused(only, {"tool_rules": [{"deny": [{"tool": "bash", "where": [WHERE]}]}]}) == []
+    assert refusal_codes(only, denier) == ["nothing_left"]
+    assert refusal_codes(
+        {"tool_rules": [{"allow": ["bash", "read"]}]}, {"tool_rules": [{"allow": ["bash"]}]}, denier
+    ) == ["nothing_left"]
+    assert refusal_codes({"tool_rules": [{"allow": ["bash"], "action": "warn"}]}, denier) == []
+    assert refusal_codes(only, {"tool_rules": [{"deny": ["bash"], "action": "request_approval"}]}) == []
+    assert refusal_codes(only, {"tool_rules": [{"deny": [{"tool": "bash", "where": [WHERE]}]}]}) == []
 
 
 @pytest.mark.parametrize("more", [{"key": "$.id"}, {"of": "attempted"}])
-def test_a_minimum_that_refused_attempts_or_no_value_at_all_meet_is_not_called_unsatisfiable(
-    more: dict[str, Any],
-) -> None:
-    """A key of which no value ever comes owes nothing; an attempt counts, refused or not."""
+def test_a_minimum_that_denied_attempts_or_no_key_satisfy_is_not_rejected(more: dict[str, Any]) -> None:
+    """A count per key needs no calls if the key never has a value. Attempts count even if they are denied."""
     wanted = {"type": "count", "tool": "a", "min": 2, **more}
 
-    assert refused(rules(wanted, tool_rules=[{"deny": ["a"]}])) == []
-    assert refused(rules(wanted, {"type": "max_calls", "tool": "a", "max": 1})) == []
-    assert refused(rules({"type": "count", "tool": "a", "min": 2}, tool_rules=[{"deny": ["a"]}])) != []
+    assert refusal_codes(rules(wanted, tool_rules=[{"deny": ["a"]}])) == []
+    assert refusal_codes(rules(wanted, {"type": "max_calls", "tool": "a", "max": 1})) == []
+    assert refusal_codes(rules({"type": "count", "tool": "a", "min": 2}, tool_rules=[{"deny": ["a"]}])) != []
 
 
-def test_every_code_of_a_finding_is_in_the_table() -> None:
-    """And no other: the sources name each code of the table once or more, and none beside it."""
+def test_the_table_of_finding_codes_matches_the_sources() -> None:
     sources = Path(__file__).parents[3] / "policies" / "analysis"
     text = "".join(path.read_text() for path in sources.glob("*.py"))
 

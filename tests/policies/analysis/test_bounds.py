@@ -1,4 +1,4 @@
-"""Preflight ends soon whatever a policy holds: its steps are counted, and it says what it did not finish."""
+"""Preflight is bounded: it counts its steps, stops at the bound, and reports which checks it did not finish."""
 
 import time
 from typing import Any
@@ -9,7 +9,7 @@ from proctor.policies import PolicyError, ToolCall, compile_policy, merge_polici
 
 HUGE = 1_000_000_000
 SECONDS = 60
-"""Of processor time: many times what is needed, and far from what the same policies took without a bound."""
+"""Processor time: far more than preflight needs, and far less than these policies took without the bound."""
 
 
 def rules(*written: dict[str, Any]) -> dict[str, Any]:
@@ -17,7 +17,7 @@ def rules(*written: dict[str, Any]) -> dict[str, Any]:
 
 
 def some_input(n: int) -> dict[str, Any]:
-    """A selector that looks at one input."""
+    """A selector that reads one input."""
     return {"tool": "x", "where": [{"path": f"$.a{n}", "equals": n}]}
 
 
@@ -73,8 +73,8 @@ LARGE: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("policy", LARGE.values(), ids=list(LARGE))
-def test_no_policy_keeps_preflight_busy(policy: dict[str, Any]) -> None:
-    """Huge numbers, many rules, many conditions: it ends, and compiling does too."""
+def test_preflight_and_compiling_end_soon_on_large_policies(policy: dict[str, Any]) -> None:
+    """Huge numbers, many rules, many conditions."""
     merged = merge_policies(parse_policies(policy))
     began = time.process_time()
     preflight(merged)
@@ -83,8 +83,8 @@ def test_no_policy_keeps_preflight_busy(policy: dict[str, Any]) -> None:
     assert time.process_time() - began < SECONDS
 
 
-def test_what_is_not_finished_is_said_by_name() -> None:
-    """A report, not a refusal: the rules hold in runs all the same; what was found before is kept."""
+def test_unfinished_checks_are_reported_by_name() -> None:
+    """This is a report, not an error: runs still enforce the rules. Findings from before the bound are kept."""
     policy = {**LARGE["many inputs"], "limits": {"max_turns": 0}}
     findings = preflight(merge_policies(parse_policies(policy)), steps=5_000)
     (unfinished,) = (each for each in findings if each.code == "not_finished")
@@ -95,8 +95,8 @@ def test_what_is_not_finished_is_said_by_name() -> None:
     assert [each.code for each in findings.refusals] == ["zero_limit"]
 
 
-def test_wherever_it_is_ended_nothing_else_is_refused() -> None:
-    """What was not finished is as if it was not begun."""
+def test_stopping_early_adds_no_rejection() -> None:
+    """An unfinished check counts as a check that did not start."""
     chain = ({"type": "before", "first": "b" if n == 0 else f"c{n - 1}", "then": f"c{n}"} for n in range(6))
     circle = [
         {"type": "before", "first": "a", "then": "b"}, {"type": "never_after", "trigger": "a", "forbidden": "b"}
@@ -110,8 +110,8 @@ def test_wherever_it_is_ended_nothing_else_is_refused() -> None:
         assert {str(each) for each in preflight(merged, steps=steps).refusals} <= whole
 
 
-def test_a_caller_can_end_it() -> None:
-    """It is asked now and then, and after its yes nothing more is looked at."""
+def test_a_caller_can_stop_preflight() -> None:
+    """Preflight polls `should_stop`, and stops at the first true answer."""
     questions: list[None] = []
 
     def should_stop() -> bool:
@@ -124,23 +124,23 @@ def test_a_caller_can_end_it() -> None:
     assert len(questions) == 4
 
 
-def test_a_small_policy_is_finished_in_few_steps() -> None:
-    """So that starting a run under an ordinary one does not leave the event loop."""
+def test_a_small_policy_needs_few_steps() -> None:
+    """So preflight for an ordinary run does not have to leave the event loop."""
     policy = rules(*({"type": "before", "first": f"a{n}", "then": f"b{n}"} for n in range(30)))
 
     assert not preflight(merge_policies(parse_policies(policy)), steps=200_000).unfinished
 
 
-def test_a_net_that_fires_by_itself_starts_with_few_tokens() -> None:
-    """Each of them fires before the session begins."""
+def test_a_net_with_silent_transitions_must_start_with_few_tokens() -> None:
+    """Each of these tokens fires a transition before the session begins."""
     transitions = [{"name": "t", "inputs": ["p"], "outputs": ["q"]}, {"name": "u", "inputs": ["q"], "tools": ["y"]}]
 
     with pytest.raises(PolicyError, match="starts with less than 10,000 tokens"):
         parse_policies(net(initial_marking={"p": HUGE}, transitions=transitions))
 
 
-def test_a_net_with_more_to_fire_by_itself_than_is_followed_refuses() -> None:
-    """Stages that multiply tokens come to more firings than anybody waits for."""
+def test_a_net_with_too_many_silent_firings_denies() -> None:
+    """Transitions that multiply tokens need more firings than the bound allows."""
     written = net(
         transitions=[
             {"name": "t", "outputs": ["p"] * 10_000, "tools": ["x"]},
@@ -158,8 +158,8 @@ def test_a_net_with_more_to_fire_by_itself_than_is_followed_refuses() -> None:
 
 
 @pytest.mark.parametrize("count", ["10001", "9" * 5_000])
-def test_a_line_that_counts_too_far_is_one_clear_error(count: str) -> None:
-    """Python refuses to read the longer number."""
+def test_a_net_line_with_too_large_a_count_is_an_error(count: str) -> None:
+    """Python's `int` rejects the longer number."""
     with pytest.raises(PolicyError, match="counts to 10,000 at most"):
         parse_policies({"name": "p", "nets": [f"limit x to {count} per session"]})
 

@@ -1,4 +1,4 @@
-"""Conditions that no call meets together are found, and no others."""
+"""Preflight finds conditions that no call can satisfy together, and reports no others."""
 
 from typing import Any
 
@@ -12,8 +12,8 @@ from proctor.policies.analysis.redundancy_checks import contradiction_findings
 from proctor.policies.analysis.void_checks import void_findings
 
 
-def found(*where: dict[str, Any], **more: Any) -> list[str]:
-    """The codes found of a deny with these conditions."""
+def codes_for_deny(*where: dict[str, Any], **more: Any) -> list[str]:
+    """The codes of the findings on a deny with these conditions."""
     rule = {"deny": [{"tool": more.pop("tool", "write"), "where": list(where)}]} if where else more.pop("rule")
     policy = {"name": "p", "on_violation": "deny", "tool_rules": [rule], **more}
     return [each.code for each in contradiction_findings(merge_policies(parse_policies(policy)))]
@@ -34,42 +34,42 @@ def at(path: str = "$.a", **operators: Any) -> dict[str, Any]:
     [at(runs="git"), at(equals="ls")],
     [{"any_of": [at(equals="a"), at(equals="b")]}, at(equals="c")],
 ], ids=repr)  # fmt: skip
-def test_conditions_that_no_call_meets_are_found(where: list[dict[str, Any]]) -> None:
-    """In a deny they would let everything through; in an allow list they let nothing through."""
-    assert found(*where) == ["contradictory_conditions"]
-    assert found(rule={"allow": [{"tool": "write", "where": where}]}) == ["contradictory_conditions"]
+def test_conditions_that_no_call_can_satisfy_are_found(where: list[dict[str, Any]]) -> None:
+    """A deny with them denies nothing; an allow list with them allows nothing."""
+    assert codes_for_deny(*where) == ["contradictory_conditions"]
+    assert codes_for_deny(rule={"allow": [{"tool": "write", "where": where}]}) == ["contradictory_conditions"]
 
 
 @pytest.mark.parametrize(
     "where",
     [
         [at(equals="a"), at("$.b", equals="b")],
-        [at(regex="^a"), at(regex="^b")],  # two texts of a list
+        [at(regex="^a"), at(regex="^b")],  # two values of one list
         [at("$.to[*]", equals="a"), at("$.to[*]", equals="b")],
-        [at(equals=7), at(equals="07")],  # one number in an input
+        [at(equals=7), at(equals="07")],  # two numbers in one input
         [at("$.path", equals="a"), at("$.path", not_equals="b")],
         [at(gte=1, lte=5), at(not_equals=3)],
         [at(within="src"), {"not": [at(within="src/x")]}],
-        [at(equals={"arg": "$.b"}), at(equals="x")],  # depends on the call
-        [{"not": [{"path": "$.a", "in": []}]}],  # nothing is fine yet
+        [at(equals={"arg": "$.b"}), at(equals="x")],  # the call decides
+        [{"not": [{"path": "$.a", "in": []}]}],  # an absent value is fine
     ],
     ids=repr,
 )
-def test_conditions_that_some_call_meets_are_not(where: list[dict[str, Any]]) -> None:
-    """However odd it is, and whatever cannot be told for sure."""
-    assert found(*where) == []
+def test_conditions_that_some_call_satisfies_are_not_reported(where: list[dict[str, Any]]) -> None:
+    """Neither unusual calls nor undecidable conditions are reported."""
+    assert codes_for_deny(*where) == []
 
 
-def test_a_when_that_no_context_meets_is_found() -> None:
-    """Its rule is absent from every run."""
+def test_a_when_that_no_context_satisfies_is_found() -> None:
+    """Its rule applies to no run."""
     rule = {"type": "max_calls", "tool": "bash", "max": 1}
 
     def of(*when: dict[str, Any]) -> list[str]:
-        return found(rule={"deny": ["rm"]}, rules=[{**rule, "when": list(when)}])
+        return codes_for_deny(rule={"deny": ["rm"]}, rules=[{**rule, "when": list(when)}])
 
     assert of(at("$.tenant", equals="a"), at("$.tenant", equals="b")) == ["contradictory_conditions"]
     assert of(at("$.tenant", equals="a"), at("$.user_role", equals="b")) == []
-    assert of(at("$.labels.n", equals=7), at("$.labels.n", not_equals="7")) == []  # of two types in a context
+    assert of(at("$.labels.n", equals=7), at("$.labels.n", not_equals="7")) == []  # two types in one context
 
 
 def virtual(match: str, **more: Any) -> dict[str, Any]:
@@ -90,7 +90,7 @@ def denying(*where: dict[str, Any], **more: Any) -> dict[str, Any]:
         (denying(at(regex=r"(?m)^\$HOME|a$\n^b|x\b y")), []),
         (denying(at(gt=5), at("$.b", equals=1), at(lt=3)), ["contradictory_conditions"]),
         (denying(at(length_gte=5), at(length_lte=3)), ["contradictory_conditions"]),
-        (denying(at("$.a[*]", gt=5), at("$.a[*]", lt=3), at(gt=5), at(lt=8)), []),  # two numbers of a list
+        (denying(at("$.a[*]", gt=5), at("$.a[*]", lt=3), at(gt=5), at(lt=8)), []),  # two numbers of one list
         (denying(at(equals="true")), ["taken_literally"]),
         (denying({"path": "$.a", "in": ["5,000", "ok"]}), ["taken_literally"]),
         (denying(at(equals="$.b")), ["taken_literally"]),
@@ -108,18 +108,17 @@ def denying(*where: dict[str, Any], **more: Any) -> dict[str, Any]:
     ],
     ids=repr,
 )
-def test_what_is_written_to_no_effect_is_found(policy: dict[str, Any], codes: list[str]) -> None:
-    """By `proctor check`: a pattern that nothing matches, a text for something else, a name that nothing uses."""
+def test_conditions_and_names_without_effect_are_found(policy: dict[str, Any], codes: list[str]) -> None:
+    """A pattern that can't match, text that was meant as something else, or a name that nothing uses."""
     policy = {"name": "p", "on_violation": "deny", **policy}
 
     assert [each.code for each in void_findings(merge_policies(parse_policies(policy)))] == codes
 
 
-def test_what_took_too_long_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And the rest is compared no more."""
+def test_too_many_comparisons_are_reported_as_unfinished(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checked, "MOST_COMPARED", 0)
 
-    assert found(at(equals="a"), at(equals="b")) == ["not_finished"]
+    assert codes_for_deny(at(equals="a"), at(equals="b")) == ["not_finished"]
 
 
 VALUES = st.sampled_from(["a", "b", "ab", "7", 7, 7.5, 0, True, None, "", ["a", "b"], [7], {"k": "a"}])
@@ -146,8 +145,8 @@ WHERE = st.lists(st.one_of(CONDITIONS, st.builds(lambda c: {"not": [c]}, CONDITI
 
 @settings(max_examples=60, deadline=None)
 @given(WHERE, st.lists(VALUES, min_size=8, max_size=8))
-def test_no_call_meets_what_was_found(where: list[dict[str, Any]], values: list[Any]) -> None:
-    """A deny with these conditions denies none of these calls."""
+def test_no_call_satisfies_conditions_that_were_reported(where: list[dict[str, Any]], values: list[Any]) -> None:
+    """A deny with these conditions denies none of the sampled calls."""
     policy = {"name": "p", "on_violation": "deny", "tool_rules": [{"deny": [{"tool": "write", "where": where}]}]}
     stack = merge_policies(parse_policies(policy))
     if any(each.code == "contradictory_conditions" for each in contradiction_findings(stack)):

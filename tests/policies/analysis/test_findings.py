@@ -1,4 +1,6 @@
-"""What preflight reports: common mistakes, names that no tool has, limits, what is only observed, notes."""
+"""Preflight findings about an adapter: unknown names, the effect of limits, rules it can only observe; common
+mistakes.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -10,34 +12,36 @@ from proctor.policies import ToolCall, compile_policy, load_policies, merge_poli
 from proctor.policies.analysis import Findings
 from proctor.policies.events.run_context import Capabilities, RunContext, tool
 
-from .test_all_checks import TENANT, WHERE, before, found, needs, refused, rules, the
+from .test_all_checks import TENANT, WHERE, before, finding_with, findings_on, needs, refusal_codes, rules
 
 
-def test_names_that_the_adapter_does_not_offer_are_reported_with_the_nearest() -> None:
-    """Virtual names of its tools are offered."""
+def test_names_that_the_adapter_does_not_offer_are_reported_with_the_nearest_name() -> None:
+    """The virtual names of its tools count as offered."""
     document = rules(
         before("bsh", "push"),
         virtual_tools=[{"tool": "bash", "path": "$.command", "match": "git push", "as": "push"}],
     )
-    finding = the("unknown_tool", found(document, capabilities=Capabilities(gate="all", tools=("bash", "read"))))
+    finding = finding_with(
+        "unknown_tool", findings_on(document, capabilities=Capabilities(gate="all", tools=("bash", "read")))
+    )
 
     assert (finding.witness, finding.suggestion) == (("bsh",), "did you mean `bash`?")
 
 
 def test_rules_that_the_adapter_can_only_observe_are_reported() -> None:
-    """Those it compiles into its own options are held; those that ask only signal, and some only record."""
+    """Rules that become the adapter's own options are enforced. The others only signal, or only record."""
     document = rules(
         before("a", "b"),
         {"type": "max_calls", "tool": "a", "max": 3, "action": "request_approval"},
         tool_rules=[{"deny": ["rm"]}, {"allow": ["*"], "action": "deny", "unpreventable": "warn"}],
     )
     some = Capabilities(gate="some", compiles=("deny",))
-    findings = [f for f in found(document, capabilities=some) if f.code == "only_observed"]
+    findings = [f for f in findings_on(document, capabilities=some) if f.code == "only_observed"]
 
     assert [finding.witness for finding in findings] == [("allow-1",), ("before-1",), ("max_calls-1",)]
     assert "only record it" in findings[0].message
     assert "only signal" in findings[2].message
-    assert not found(document, capabilities=Capabilities(gate="all"))
+    assert not findings_on(document, capabilities=Capabilities(gate="all"))
 
 
 WHEN = {"tool_rules": [{"deny": ["x"], "when": [TENANT, {"any_of": [{"path": "$.labels.env", "equals": "prod"}]}]}]}
@@ -50,10 +54,10 @@ WHEN = {"tool_rules": [{"deny": ["x"], "when": [TENANT, {"any_of": [{"path": "$.
     ({"labels": {"env": None}}, ("$.tenant",)),
     ({"tenant": None, "labels": {"env": None}}, ()),
 ])  # fmt: skip
-def test_a_context_that_leaves_out_what_a_rule_asks_for_is_refused(
+def test_a_context_without_a_value_that_a_rule_reads_is_rejected(
     context: dict[str, Any], missing: tuple[str, ...]
 ) -> None:
-    """Whatever the condition says of it; None is an answer."""
+    """Whatever the condition compares; None counts as a value."""
     stack = merge_policies(parse_policies({"version": 1, "name": "p", **WHEN}))
     findings = preflight(stack, context=RunContext(**context))
 
@@ -72,14 +76,14 @@ LIMITS = {"limits": {"max_total_tokens": 9, "max_cost_usd": 1, "max_turns": {"ma
     (Capabilities(gate="all", usage="at_end"), []),
     (Capabilities(gate="none", usage="per_turn"), []),
 ])  # fmt: skip
-def test_each_limit_is_reported_with_what_it_will_do_and_which_cannot_be_counted(
+def test_each_limit_is_reported_with_its_effect_and_whether_the_adapter_reports_its_usage(
     capabilities: Capabilities, uncounted: list[str]
 ) -> None:
-    """Once the adapter is known."""
-    findings = found(LIMITS, capabilities=capabilities)
+    """Only if the adapter is known."""
+    findings = findings_on(LIMITS, capabilities=capabilities)
     effects = {f.rule: f.message for f in findings if f.code == "limit_effect"}
 
-    assert found(LIMITS) == []
+    assert findings_on(LIMITS) == []
     assert findings.refusals == ()
     assert [f.rule for f in findings if f.code == "uncounted_limit"] == uncounted
     assert sorted([*effects, *uncounted]) == ["max_cost_usd", "max_total_tokens", "max_turns"]
@@ -115,25 +119,25 @@ AGENT = (
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("others", [False, True])
-def test_a_name_that_no_tool_of_a_known_agent_has_is_reported_with_the_nearest(
+def test_an_unknown_tool_or_input_name_is_reported_with_the_nearest_name(
     document: dict[str, Any], code: str, suggestion: str, others: bool
 ) -> None:
-    """And refused where enforcement is required; other tools there may be do not hide a misspelt name."""
+    """With `enforcement: required` it is an error. Other tools of the agent don't hide a misspelt name."""
     agent = Capabilities(gate="all", tools=AGENT, other_tools=others)
-    finding = the(code, found(document, capabilities=agent))
+    finding = finding_with(code, findings_on(document, capabilities=agent))
 
     assert (finding.severity, finding.suggestion) == ("report", suggestion)
-    assert refused({**document, "enforcement": "required"}, capabilities=agent) == [code]
-    assert found(document, capabilities=Capabilities(gate="all")) == found(document)
+    assert refusal_codes({**document, "enforcement": "required"}, capabilities=agent) == [code]
+    assert findings_on(document, capabilities=Capabilities(gate="all")) == findings_on(document)
 
 
-def test_a_tool_of_its_own_on_an_allow_list_is_not_misspelt_where_another_rule_names_it() -> None:
-    """`send_direct_message` beside `send_message`: only where there may be other tools."""
+def test_a_name_near_a_known_one_is_not_misspelt_if_another_rule_uses_it() -> None:
+    """Only if the agent may have other tools: `send_direct_message` beside `send_message`."""
     agent = Capabilities(gate="all", tools=AGENT, other_tools=True)
     allowed = {"tool_rules": [{"allow": ["bash", "todo_write"]}]}
 
-    assert the("unknown_tool", found(allowed, capabilities=agent)).witness == ("todo_write",)
-    assert found({**allowed, **rules(before("todo_write", "bash"))}, capabilities=agent) == []
+    assert finding_with("unknown_tool", findings_on(allowed, capabilities=agent)).witness == ("todo_write",)
+    assert findings_on({**allowed, **rules(before("todo_write", "bash"))}, capabilities=agent) == []
 
 
 @pytest.mark.parametrize("document", [
@@ -144,21 +148,19 @@ def test_a_tool_of_its_own_on_an_allow_list_is_not_misspelt_where_another_rule_n
     rules(before("push", "bash"), virtual_tools=[{"tool": "bash", "path": "$.command", "match": "p", "as": "push"}]),
     rules(before("Look", "bash"), aliases={"Look": ["read"]}),
 ])  # fmt: skip
-def test_names_of_the_client_portable_ones_and_virtual_ones_are_known(document: dict[str, Any]) -> None:
-    """So are their inputs; of a tool of which no more than the name is known every input may be."""
-    findings = found(document, capabilities=Capabilities(gate="all", tools=AGENT))
+def test_native_portable_and_virtual_names_and_their_inputs_are_known(document: dict[str, Any]) -> None:
+    """If only a tool's name is known, it may have any input."""
+    findings = findings_on(document, capabilities=Capabilities(gate="all", tools=AGENT))
 
     assert [f.code for f in findings if f.code.startswith("unknown")] == []
 
 
-def test_where_there_may_be_other_tools_a_strange_name_is_not_called_unknown() -> None:
-    """It may be one of theirs; where all tools are known it is none."""
+def test_a_strange_name_is_unknown_only_if_all_tools_are_known() -> None:
     document = {"tool_rules": [{"deny": ["issue_refund", "mcp__y__*", "glob"]}]}
 
-    assert found(document, capabilities=Capabilities(gate="all", tools=AGENT, other_tools=True)) == []
-    assert the("unknown_tool", found(document, capabilities=Capabilities(gate="all", tools=AGENT))).witness == (
-        "issue_refund", "mcp__y__*", "glob",
-    )  # fmt: skip
+    assert findings_on(document, capabilities=Capabilities(gate="all", tools=AGENT, other_tools=True)) == []
+    unknown = finding_with("unknown_tool", findings_on(document, capabilities=Capabilities(gate="all", tools=AGENT)))
+    assert unknown.witness == ("issue_refund", "mcp__y__*", "glob")
 
 
 @pytest.mark.parametrize(("line", "suggestion"), [
@@ -168,9 +170,9 @@ def test_where_there_may_be_other_tools_a_strange_name_is_not_called_unknown() -
     ("limit deploy to 0 per test", None),
     ("require test before deploy", None),
 ])  # fmt: skip
-def test_a_limit_per_action_that_starts_full_is_noted(line: str, suggestion: str | None) -> None:
-    """With the line that was probably meant."""
-    notes = [f for f in found({"nets": [line]}) if f.code == "starts_full"]
+def test_a_limit_per_action_that_starts_full_is_reported(line: str, suggestion: str | None) -> None:
+    """The suggestion is the line that was probably meant."""
+    notes = [f for f in findings_on({"nets": [line]}) if f.code == "starts_full"]
 
     assert [suggestion in each.suggestion for each in notes if suggestion] == ([True] if suggestion else [])
     assert bool(notes) == (suggestion is not None)
@@ -190,10 +192,10 @@ def test_a_limit_per_action_that_starts_full_is_noted(line: str, suggestion: str
     (rules(before("test", "deploy", when=[{"path": "$.user_role", "equals": "dev"}])), True),
 ])  # fmt: skip
 @pytest.mark.parametrize("another", [False, True])
-def test_the_note_is_not_given_where_the_meant_line_stands_already(
+def test_a_limit_that_starts_full_is_not_reported_beside_the_suggested_rule(
     beside: dict[str, Any], noted: bool, another: bool
 ) -> None:
-    """In the same policy or in another of the stack, whatever it is written as; where it is weaker, it is given."""
+    """The rule may stand in any policy of the stack, in any spelling. A weaker rule does not count."""
     limit = {"name": "p", "nets": ["limit deploy to 1 per test"]}
     both = {**limit, **beside, "nets": [*limit["nets"], *beside.get("nets", ())]}
     written = [limit, {"name": "q", **beside}] if another else [both]
@@ -211,8 +213,8 @@ def test_the_note_is_not_given_where_the_meant_line_stands_already(
     ({"not": [{"path": "$.user_role", "equals": "admin"}]}, False),
     ({"path": "$.user_role", "equals": "admin"}, False),
 ])  # fmt: skip
-def test_a_when_that_does_not_hold_for_none_is_noted(condition: dict[str, Any], noted: bool) -> None:
-    """As the monitor judges: what the note says is so, and what it suggests holds."""
+def test_a_when_that_none_satisfies_is_reported(condition: dict[str, Any], noted: bool) -> None:
+    """The monitor agrees: the reported condition lets a call through, and the suggested one does not."""
     policy = merge_policies(parse_policies({"name": "p", "tool_rules": [{"deny": ["bash"], "when": [condition]}]}))
     answer = compile_policy(policy).monitor(RunContext(user_role=None)).propose(ToolCall(id="1", name="bash")).action
     notes = [f for f in preflight(policy) if f.code == "none_in_context"]
@@ -225,16 +227,16 @@ EXAMPLES = Path(__file__).parents[3] / "examples"
 MISTAKES: list[dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("mistakes.yaml").read_text())
 
 
-def found_in(documents: list[str]) -> Findings:
-    """The findings on a stack of documents named p0, p1 and so on."""
+def findings_on_texts(documents: list[str]) -> Findings:
+    """The findings on a stack of policies named p0, p1 and so on."""
     policies = [p for n, text in enumerate(documents) for p in parse_policies(f"version: 1\nname: p{n}\n{text}")]
     return preflight(merge_policies(policies))
 
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: " / ".join(mistake["policies"]))
-def test_a_mistake_is_named_with_what_shows_it(mistake: dict[str, Any]) -> None:
-    """The first finding, as a person reads it."""
-    finding = found_in(mistake["policies"])[0]
+def test_a_mistake_is_reported_with_its_witness(mistake: dict[str, Any]) -> None:
+    """The first finding and its text."""
+    finding = findings_on_texts(mistake["policies"])[0]
 
     assert str(finding) == mistake["says"]
     assert (finding.severity, finding.code) == (mistake["severity"], mistake["code"])
@@ -254,13 +256,12 @@ def test_a_mistake_is_named_with_what_shows_it(mistake: dict[str, Any]) -> None:
     "tool_rules: [{allow: ['mcp__*']}, {deny: ['mcp__x__delete*']}]",
     "nets: [require human-approval before deploy, limit deploy to 1 per session]",
 ])  # fmt: skip
-def test_what_can_be_kept_is_no_mistake(text: str) -> None:
-    """Demands that some session meets."""
-    assert found_in([text]).refusals == ()
+def test_satisfiable_requirements_are_not_rejected(text: str) -> None:
+    assert findings_on_texts([text]).refusals == ()
 
 
-def test_the_policies_of_the_examples_are_not_refused() -> None:
-    """And say nothing doubtful that their authors could take away."""
+def test_the_example_policies_are_not_rejected() -> None:
+    """Nor have they doubtful rules that could be removed."""
     for path in sorted(EXAMPLES.glob("*/policy.yaml")):
         findings = preflight(merge_policies(load_policies(path)))
 

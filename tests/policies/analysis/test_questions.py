@@ -1,6 +1,6 @@
-"""Questions about whole sessions: each kind, both verdicts, and what is not known.
+"""`verify` answers questions about whole sessions: each kind, both verdicts, and unknown.
 
-The answers are compared with those found by thought (`questions.yaml`), and with brute force on the monitor.
+The answers are compared with known ones (`questions.yaml`) and with brute force on the monitor.
 """
 
 import os
@@ -35,7 +35,7 @@ def policy(*rules: dict[str, Any], **more: Any) -> Policy:
 
 
 def deny(**where: Any) -> dict[str, Any]:
-    """A tool rule that denies payments with such an amount."""
+    """A tool rule that denies payments whose amount satisfies this."""
     return {"deny": [{"tool": "pay", "where": [{"path": "$.amount", **where}]}]}
 
 
@@ -43,8 +43,8 @@ TESTED = {"type": "before", "first": "test", "then": "push"}
 COUNT = {"type": "count", "tool": "push", "max": 2}
 
 
-def test_two_stacks_are_the_same_or_one_answers_otherwise() -> None:
-    """The answer names the stack that lets more through."""
+def test_two_stacks_are_proved_equal_or_refuted() -> None:
+    """The refutation names the stack that allows more."""
     same = verify(policy(COUNT), same_as=policy({"type": "max_calls", "tool": "push", "max": 2}))
     assert isinstance(same, Proved)
     other = verify(policy(tool_rules=[deny(gt=100)]), same_as=[policy(tool_rules=[deny(gte=100)])])
@@ -52,8 +52,8 @@ def test_two_stacks_are_the_same_or_one_answers_otherwise() -> None:
     assert other.session[0]["input"] == {"amount": 100}
 
 
-def test_a_call_can_be_reached_or_never() -> None:
-    """A session to it, or a proof; an approval may be given."""
+def test_a_call_is_reachable_by_a_session_or_proved_unreachable() -> None:
+    """The session may include approvals."""
     asks = policy({**TESTED, "first": "human-approval"})
     reached = verify(asks, reach="push")
     assert isinstance(reached, Refuted)
@@ -68,16 +68,16 @@ def test_a_call_can_be_reached_or_never() -> None:
 @pytest.mark.parametrize(
     ("tools", "taken"), [(["run"], True), ([Tool(name="run", acts=("bash",))], False), (None, True)]
 )
-def test_an_answer_about_a_portable_name_says_when_no_tool_is_known_to_go_by_it(tools: Any, taken: bool) -> None:
-    """`bash` is what the agent of the table calls `run`."""
+def test_an_answer_about_a_portable_name_says_if_no_known_tool_has_it(tools: Any, taken: bool) -> None:
+    """In the table, `bash` is the agent's tool `run`."""
     answer = verify(policy(tool_rules=[{"allow": ["run"]}]), reach="bash", tools=tools)
 
     assert isinstance(answer, Proved if taken else Refuted)
     assert (OWN_NAMES in answer.explored["bounded"]) is taken
 
 
-def test_every_context_is_looked_at_unless_one_is_given() -> None:
-    """A rule that holds for some runs only does not hold for all."""
+def test_every_context_is_searched_unless_one_is_given() -> None:
+    """A rule for some runs does not hold for all runs."""
     some = policy({**COUNT, "when": [{"path": "$.tenant", "equals": "acme"}]})
     assert isinstance(verify(some, keeps=policy(COUNT)), Refuted)
     assert isinstance(verify(some, keeps=policy(COUNT), context=RunContext(tenant="acme")), Proved)
@@ -88,8 +88,8 @@ def test_every_context_is_looked_at_unless_one_is_given() -> None:
     assert isinstance(verify(many, keeps=many, context=RunContext(labels={"l1": "x"})), Proved)
 
 
-def test_what_is_not_covered_is_unknown_with_its_cause() -> None:
-    """Python checks and conditions on earlier outputs, unless the stack has the very same rule."""
+def test_unsupported_rules_give_unknown_with_the_reason() -> None:
+    """Python checks and conditions on earlier outputs, unless both stacks have the same rule."""
     checks = Policy(name="p", on_violation="deny", rules=[Check(check=bool)])
     answer = verify(policy(), keeps=checks)
     assert isinstance(answer, Unknown)
@@ -105,8 +105,8 @@ def test_what_is_not_covered_is_unknown_with_its_cause() -> None:
     assert isinstance(verify(policy(COUNT), keeps=more, should_stop=lambda: True, steps=1), Unknown)
 
 
-def test_the_many_states_in_which_another_value_may_be_count_as_steps() -> None:
-    """What a search holds and takes grows with the states that it follows together, so that is what ends it."""
+def test_states_followed_together_count_as_steps() -> None:
+    """Memory and time grow with the states that the search follows together, so these must use up its steps."""
     loop = {"type": "loop", "window": 4, "threshold": 3, "tool": ["a", "b"], "key": "$.k"}
     stack = policy({"type": "require", "tool": "b"}, loop)
 
@@ -117,8 +117,8 @@ def test_the_many_states_in_which_another_value_may_be_count_as_steps() -> None:
 
 
 @pytest.mark.parametrize("other", ["$[*]", "$"])
-def test_keys_of_which_one_has_the_values_of_the_other_are_not_proved_alike(other: str) -> None:
-    """A count for each value anywhere denies calls that share `b`, which one for each `a` allows."""
+def test_keys_with_overlapping_values_are_not_proved_equivalent(other: str) -> None:
+    """A count per value anywhere denies calls that share `b`; a count per `a` allows them."""
     one, two = (policy({**COUNT, "key": key}) for key in ("$.a", other))
 
     assert [verify(a, no_looser_than=b).verdict for a, b in ((one, two), (two, one))] == ["unknown", "unknown"]
@@ -128,7 +128,7 @@ def test_keys_of_which_one_has_the_values_of_the_other_are_not_proved_alike(othe
 @pytest.mark.parametrize("action", ["cancel", "deny", "request_approval", "warn"])
 @pytest.mark.parametrize("limit", ["max_cost_usd", "max_tool_calls", "max_running"])
 def test_a_budget_may_be_used_up_by_other_runs(limit: str, action: str) -> None:
-    """A stack that has it keeps it; another is refuted by a call for which nothing may be left."""
+    """The stack with the budget keeps it. A stack without it is refuted by a call for which nothing may be left."""
     budget = policy(budgets=[{"name": "b", limit: 5, "action": action}])
     less = policy(budgets=[{"name": "b", limit: 4, "action": "cancel"}])
 
@@ -140,16 +140,15 @@ def test_a_budget_may_be_used_up_by_other_runs(limit: str, action: str) -> None:
     assert isinstance(verify(budget, no_looser_than=less), Refuted)
 
 
-def test_exactly_one_question_a_call() -> None:
-    """None, two, and arguments of another type are errors that say so."""
+def test_verify_takes_exactly_one_question() -> None:
     wrong: list[dict[str, Any]] = [{}, {"keeps": policy(), "reach": "a"}, {"reach": 7}, {"keeps": "p.yaml"}]
     for arguments in [*wrong, {"reach": "a", "tools": []}]:
         with pytest.raises(ValueError, match=r"question|expected"):
             verify(policy(), **arguments)
 
 
-def test_what_both_have_is_proved_without_a_search() -> None:
-    """A rule that the stack has word for word, whatever it would take to go through its states."""
+def test_a_rule_of_both_stacks_is_proved_without_a_search() -> None:
+    """The rules are identical, however large their state space is."""
     keyed = {"type": "count", "tool": "pay", "max": 9, "key": "$.to"}
     stack = policy(TESTED, {**keyed, "id": "nine"}, {"type": "loop", "window": 9, "threshold": 8})
     answer = verify(stack, no_looser_than=policy(keyed), steps=100)
@@ -157,8 +156,8 @@ def test_what_both_have_is_proved_without_a_search() -> None:
     assert answer.explored["states"] == 0
 
 
-def test_a_hard_way_does_not_keep_the_other_from_being_refuted() -> None:
-    """Two stacks differ in what one of them lets through, though the other way takes too long to go through."""
+def test_a_direction_that_is_too_large_does_not_hide_a_refutation_of_the_other() -> None:
+    """`same_as` compares both directions. One needs too many steps; the other is refuted."""
     mail = {"type": "count", "tool": "mail"}
     strict = policy(
         {**mail, "max": 10},
@@ -172,8 +171,8 @@ def test_a_hard_way_does_not_keep_the_other_from_being_refuted() -> None:
         assert isinstance(verify(one, same_as=other, steps=100_000), Refuted)
 
 
-def test_a_certificate_that_was_tampered_with_is_caught() -> None:
-    """A state fewer, a class of calls fewer in its numbering, another rule of the stack."""
+def test_a_certificate_that_was_tampered_with_is_rejected() -> None:
+    """It lacks a state, a class of calls, or a rule of the stack."""
     [certificate] = verify(policy(TESTED), keeps=policy({**TESTED, "first_must": "started"})).certificates
     assert check(certificate) == []
     for state in certificate.states:
@@ -184,20 +183,20 @@ def test_a_certificate_that_was_tampered_with_is_caught() -> None:
 
 
 @pytest.mark.parametrize("name", ["coding_agent", "deployment", "patient_data", "payments"])
-def test_a_dropped_rule_of_an_example_is_noticed(name: str) -> None:
-    """Each policy is as strict as itself; without one of its rules it is looser, or provably the same."""
+def test_a_rule_removed_from_an_example_is_noticed(name: str) -> None:
+    """Each policy is as strict as itself. Without one of its rules it is weaker, or provably equal."""
     whole = merge_policies(load_policies(EXAMPLES / name / "policy.yaml"))
     assert isinstance(verify(whole, same_as=whole), Proved)
     for n, rule in enumerate(whole.rules):
         [member] = load_policies(EXAMPLES / name / "policy.yaml")
         rules = tuple(each for m, each in enumerate(member.rules) if m != n)
         answer = verify(msgspec.structs.replace(member, rules=rules), no_looser_than=whole)
-        same = (name, rule.id) == ("deployment", "verify-after")  # it only warns
+        same = (name, rule.id) == ("deployment", "verify-after")  # this rule only warns
         assert isinstance(answer, Proved if same else Refuted), rule.id
 
 
-def test_a_search_goes_on_from_no_state_that_is_as_far_away_as_a_goal() -> None:
-    """Of several goals the first that is as near as any is the answer."""
+def test_a_search_expands_no_state_as_far_away_as_the_goal() -> None:
+    """Of several goals, the first of the nearest is the answer."""
     looked_at: list[int] = []
 
     def steps(at: int) -> Iterator[tuple[str, tuple[int, int], int | None]]:
@@ -209,15 +208,14 @@ def test_a_search_goes_on_from_no_state_that_is_as_far_away_as_a_goal() -> None:
     assert looked_at == [1, 2, 3]
 
 
-def test_whoever_only_judges_does_not_import_the_search() -> None:
-    """The engine is read in when a question is put."""
+def test_importing_the_policies_does_not_import_the_search() -> None:
     code = "import sys, proctor.policies; print('proctor.policies.analysis.questions' in sys.modules)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "False"
 
 
-def test_a_rule_that_only_warns_but_asks_a_person_counts_in_a_comparison() -> None:
-    """`before` with `human-approval` as its first asks, whatever its action is: without it, a stack is looser."""
+def test_a_rule_that_warns_but_asks_for_approval_counts_in_a_comparison() -> None:
+    """`before` with `human-approval` as its `first` asks whatever its action is, so a stack without it is weaker."""
     asks = policy({"type": "before", "first": "human-approval", "then": "pay", "action": "warn"})
 
     assert isinstance(verify(policy(), no_looser_than=asks), Refuted)
@@ -231,36 +229,35 @@ TOO_LARGE = (
 
 
 @pytest.mark.parametrize("condition", TOO_LARGE)
-def test_no_example_is_made_that_would_fill_the_memory(condition: dict[str, Any]) -> None:
-    """What needs a longer input than is ever made is not known."""
+def test_an_input_too_large_to_build_gives_unknown(condition: dict[str, Any]) -> None:
     allowed = policy(tool_rules=[{"allow": [{"tool": "a", "where": [condition]}]}])
 
     assert isinstance(verify(allowed, reach="a"), Unknown)
 
 
-def test_a_call_as_text_is_no_selector() -> None:
-    """It would be taken for the name of a tool that nobody has, and every answer would be about that."""
+def test_a_call_in_text_form_is_not_a_selector() -> None:
+    """It would be read as the name of a tool that does not exist."""
     with pytest.raises(ValueError, match=r"`send\(\)` is a call"):
         verify(policy(), reach="send()")
 
 
 @pytest.mark.parametrize("path", ["$.x[-1]", "$.x[-3]", "$.x[2]", "$.x[-2].y[-2]"])
-def test_a_place_in_a_list_counted_from_either_end_can_be_reached(path: str) -> None:
-    """With a list that is long enough."""
+def test_a_list_index_from_either_end_can_be_reached(path: str) -> None:
+    """The session has a list that is long enough."""
     allowed = policy(tool_rules=[{"allow": [{"tool": "a", "where": [{"path": path, "equals": 1}]}]}])
 
     assert isinstance(verify(allowed, reach="a"), Refuted)
 
 
-def test_a_number_as_long_as_a_denied_text_is_told_from_texts() -> None:
-    """It could be written as that text."""
+def test_a_number_of_a_denied_text_length_is_still_a_number() -> None:
+    """Its digits have the length of the denied text."""
     texts = policy(tool_rules=[deny(type="string", length=6)])
 
     assert isinstance(verify(texts, no_looser_than=policy(tool_rules=[deny(length=6)])), Refuted)
 
 
-def test_a_number_that_keys_calls_is_told_from_others_without_following_each() -> None:
-    """Of the values that a condition does not tell apart a few stand for all: the answer takes no minute."""
+def test_a_number_used_as_a_key_is_distinguished_from_classes_of_other_values() -> None:
+    """A few values stand for all that the conditions can't distinguish, so the search stays small."""
     each = {"type": "count", "tool": "pay", "max": 1, "key": "$.to"}
     seven = {"tool": "pay", "where": [{"path": "$.to", "equals": 7}]}
     stack = policy(each, {"type": "blocklist", "tools": [seven]})
@@ -271,8 +268,8 @@ def test_a_number_that_keys_calls_is_told_from_others_without_following_each() -
 
 
 @pytest.mark.parametrize("path", ["$.tenant", "$.labels.env"])
-def test_a_session_is_shown_in_a_context_in_which_a_run_starts(path: str) -> None:
-    """What a `when` asks for is given, if only as null."""
+def test_the_context_of_a_counterexample_has_every_value_that_a_when_reads(path: str) -> None:
+    """The value may be null."""
     rule = {"type": "count", "tool": "pay", "max": 1}
     answer = verify(policy({**rule, "when": [{"path": path, "equals": "x"}]}), no_looser_than=policy(rule))
     assert isinstance(answer, Refuted)
@@ -287,15 +284,15 @@ QUESTIONS: list[dict[str, Any]] = yaml.load(Path(__file__).with_name("questions.
 
 
 def read(written: Any) -> Policy:
-    """One policy, or several as a stack; those without a name are called `p`."""
+    """One policy, or several as a stack. A policy without a name is called `p`."""
     documents = written if isinstance(written, list) else [written]
     named = [{"name": "p", "on_violation": "deny", **each} if isinstance(each, dict) else each for each in documents]
     return merge_policies([policy for each in named for policy in parse_policies(each, file="p.yaml")])
 
 
 @pytest.mark.parametrize("question", QUESTIONS, ids=[each["it"] for each in QUESTIONS])
-def test_the_answer_is_the_right_one(question: dict[str, Any]) -> None:
-    """A proof has certificates that hold; a session that refutes is a shortest one."""
+def test_the_answer_matches_the_table(question: dict[str, Any]) -> None:
+    """The certificates of a proof are valid; a counterexample is as short as possible."""
     [kind] = {"keeps", "no_looser_than", "same_as", "reach"} & question.keys()
     subject: Any = question[kind] if kind == "reach" else read(question[kind])
     context = RunContext(**question["context"]) if "context" in question else None
@@ -308,12 +305,12 @@ def test_the_answer_is_the_right_one(question: dict[str, Any]) -> None:
 
 
 LONG = int(os.environ.get("PROCTOR_LONG") or 0)
-"""How many stacks are looked at by themselves; some small ones if not given."""
+"""The number of single stacks in a long run. If unset, some small ones are used."""
 
 
 @pytest.mark.parametrize("seeds", [range(n, n + 8) for n in range(0, 32, 8)], ids=str)
-def test_generated_questions_are_answered_as_force_answers_them(seeds: range) -> None:
-    """Nothing proved has a session against it, nothing refuted a shorter one, and little is unknown."""
+def test_generated_questions_have_the_same_answers_by_brute_force(seeds: range) -> None:
+    """No counterexample to a proof, no shorter one than a refutation's, and few unknowns."""
     answers = []
     for seed in seeds:
         rng = random.Random(seed)
@@ -321,8 +318,8 @@ def test_generated_questions_are_answered_as_force_answers_them(seeds: range) ->
     assert answers.count("unknown") <= 1
 
 
-def test_what_is_found_of_a_stack_by_itself_holds_by_force() -> None:
-    """Rules that others make dead, that come to nothing or always deny, and tools that cannot be called."""
+def test_findings_on_a_single_stack_hold_by_brute_force() -> None:
+    """Rules that are subsumed, vacuous or dead, and tools that can't be called."""
     findings: set[str] = set()
     for seed in range(LONG) or range(6, 46):
         rng = random.Random(f"alone {seed}")
@@ -337,7 +334,7 @@ def test_what_is_found_of_a_stack_by_itself_holds_by_force() -> None:
 
 
 @pytest.mark.parametrize("name", ["no-push", "org", "known-accounts"])
-def test_a_broken_policy_is_told_from_its_original(name: str) -> None:
-    """Each variant of a few policies; `policies` is the long run over all."""
+def test_a_mutated_policy_is_distinguished_from_its_original(name: str) -> None:
+    """Every variant of a few policies. The long run `policies` compares the variants of all."""
     answers = {variant.way: told_apart(variant) for variant in variants() if variant.policy == name}
     assert set(answers.values()) <= {"refuted", "no policy"}, answers

@@ -1,4 +1,4 @@
-"""Preflight against the monitor: what it calls impossible never happens, and what happens it does not call so."""
+"""Preflight compared with the monitor: a call reported as impossible never happens, and every other call can."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ from proctor.policies.values.globs import matcher
 
 TOOLS = ("a", "b", "c")
 OTHER = "d"
-"""A tool that only globs name."""
+"""A tool that only globs match."""
 MENTIONED = {"type": "max_calls", "id": "mentioned", "tool": list(TOOLS), "max": 99, "action": "warn"}
 DEPTH = 7
 BASE = {"version": 1, "name": "p", "on_violation": "deny"}
@@ -46,15 +46,15 @@ rule = st.one_of(
 )  # fmt: skip
 
 
-def has_two_sides(line: str) -> bool:
-    """Whether the sides of a line are different tools."""
+def has_distinct_sides(line: str) -> bool:
+    """Whether the two sides of a line are different tools."""
     return line.split()[1] != line.split()[-1]
 
 
 line = st.one_of(
-    st.builds("require {} before {}".format, tool, tool).filter(has_two_sides),
+    st.builds("require {} before {}".format, tool, tool).filter(has_distinct_sides),
     st.builds("limit {} to {} per {}".format, tool, st.integers(0, 2), st.sampled_from([*TOOLS, "session"])).filter(
-        has_two_sides
+        has_distinct_sides
     ),
     st.builds("block {}".format, tool),
 )
@@ -65,8 +65,8 @@ transition = st.builds(
 )  # fmt: skip
 
 
-def without_silent_circles(net: dict[str, Any]) -> bool:
-    """Whether the reader accepts the net."""
+def without_silent_cycles(net: dict[str, Any]) -> bool:
+    """Whether the parser accepts the net."""
     return not silent_cycle(msgspec.convert(net["transitions"], tuple[Transition, ...]))
 
 
@@ -81,7 +81,7 @@ written_net = st.builds(
     st.lists(transition, min_size=1, max_size=4),
     st.dictionaries(place, st.integers(0, 2)),
     st.dictionaries(place, st.integers(1, 2)),
-).filter(without_silent_circles)
+).filter(without_silent_cycles)
 policy = st.builds(
     lambda rules, nets: {
         "version": 1,
@@ -96,8 +96,8 @@ policy = st.builds(
 quick = settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 
 
-def judged(document: dict[str, Any]) -> tuple[CompiledPolicy, set[str]]:
-    """The policy compiled, and the tools that preflight takes to be callable."""
+def compiled_with_callable(document: dict[str, Any]) -> tuple[CompiledPolicy, set[str]]:
+    """The compiled policy, and the tools that preflight considers callable."""
     stack = merge_policies(parse_policies(document))
     clauses = clauses_of(stack)
     kinds = CallClasses(stack, clauses)
@@ -108,7 +108,7 @@ def judged(document: dict[str, Any]) -> tuple[CompiledPolicy, set[str]]:
 
 
 def step(monitor: Monitor, number: int, tool: str, ok: bool) -> bool:
-    """Propose a call and let it end; whether it was let through."""
+    """Propose a call and end it; true if it was allowed."""
     id = f"c{number}"
     decision = monitor.propose(ToolCall(id=id, name=tool, turn=number + 1))
     if decision.action in ("deny", "cancel"):
@@ -122,7 +122,7 @@ def step(monitor: Monitor, number: int, tool: str, ok: bool) -> bool:
 
 
 def reachable(compiled: CompiledPolicy, wanted: set[str]) -> set[str]:
-    """The tools that some trace of few calls lets through, by trying all until each wanted one was."""
+    """The tools that some short trace allows. Tries all traces until every wanted tool was allowed."""
     found: set[str] = set()
     level = [compiled.monitor().snapshot()]
     for number in range(DEPTH):
@@ -142,11 +142,10 @@ def reachable(compiled: CompiledPolicy, wanted: set[str]) -> set[str]:
 
 @quick
 @given(policy, st.lists(st.tuples(tool | st.just(OTHER), st.booleans()), max_size=25))
-def test_what_is_called_impossible_is_never_let_through(
+def test_a_call_reported_as_impossible_is_allowed_on_no_trace(
     document: dict[str, Any], trace: list[tuple[str, bool]]
 ) -> None:
-    """On no trace."""
-    compiled, possible = judged(document)
+    compiled, possible = compiled_with_callable(document)
     monitor = compiled.monitor()
     let_through = {tool for n, (tool, ok) in enumerate(trace) if step(monitor, n, tool, ok)}
 
@@ -155,9 +154,9 @@ def test_what_is_called_impossible_is_never_let_through(
 
 @settings(quick, max_examples=100)
 @given(policy)
-def test_what_is_called_possible_is_let_through_by_some_trace(document: dict[str, Any]) -> None:
-    """By trying all short ones: these policies have no conditions that no input meets."""
-    compiled, possible = judged(document)
+def test_a_call_considered_possible_is_allowed_on_some_trace(document: dict[str, Any]) -> None:
+    """Tries all short traces. In these policies, some input satisfies every condition."""
+    compiled, possible = compiled_with_callable(document)
 
     assert possible <= reachable(compiled, possible)
 
@@ -171,10 +170,10 @@ demand = st.one_of(
 
 @quick
 @given(policy, st.lists(demand, min_size=1, max_size=3), st.lists(st.tuples(tool, st.booleans()), max_size=25))
-def test_what_no_run_can_do_no_run_does(
+def test_a_run_that_satisfies_every_requirement_was_not_rejected(
     document: dict[str, Any], demands: list[dict[str, Any]], trace: list[tuple[str, bool]]
 ) -> None:
-    """A run that ends with every demand met, and whose refused calls never ran, was not called impossible."""
+    """Calls that the monitor denied never ran."""
     stack = merge_policies(parse_policies({**document, "rules": [*document["rules"], *demands]}))
     monitor = compile_policy(stack).monitor()
     for n, (name, ok) in enumerate(trace):
@@ -195,10 +194,10 @@ clause = st.one_of(
 
 @settings(quick, max_examples=400)
 @given(clause, st.lists(st.tuples(tool | st.just(OTHER), st.booleans()), max_size=15))
-def test_the_graph_of_a_rule_answers_as_the_rule_does(
+def test_the_graph_of_a_rule_decides_as_the_rule_does(
     document: dict[str, Any], trace: list[tuple[str, bool]]
 ) -> None:
-    """To each call the same answer, whatever was let through before; at the end the same is owed."""
+    """Both decide each call alike whatever was allowed before, and owe the same at the end."""
     stack = merge_policies(parse_policies({**BASE, **document}))
     clauses = clauses_of(stack)
     kinds = CallClasses(stack, clauses)
@@ -219,8 +218,8 @@ def test_the_graph_of_a_rule_answers_as_the_rule_does(
 
 @quick
 @given(written_net, st.lists(st.tuples(tool, st.sampled_from(["ok", "failed", "open"])), max_size=30))
-def test_a_transition_that_is_called_dead_never_fires(net: dict[str, Any], trace: list[tuple[str, str]]) -> None:
-    """And a net that is called bounded never holds more than was seen."""
+def test_a_transition_reported_as_dead_never_fires(net: dict[str, Any], trace: list[tuple[str, str]]) -> None:
+    """No place holds more tokens than the search found."""
     stack = merge_policies(parse_policies({**BASE, "nets": [net]}))
     (clause,) = clauses = clauses_of(stack)
     kinds = CallClasses(stack, clauses)
@@ -247,8 +246,8 @@ glob = st.text("ab*?", min_size=1, max_size=5) | st.sampled_from(["[ab]*", "*[!a
 
 @quick
 @given(st.lists(glob, min_size=1, max_size=4), st.text("abcx", min_size=1, max_size=6))
-def test_every_name_has_a_like_one_in_the_universe(globs: list[str], name: str) -> None:
-    """Whatever a tool is called, a name that the same globs match stands for it."""
+def test_every_tool_name_is_represented_in_the_universe(globs: list[str], name: str) -> None:
+    """Some name of the universe is matched by the same globs."""
     universe = NameUniverse(globs)
     matchers = [matcher([glob]) for glob in globs]
     matched = [matches(name) for matches in matchers]

@@ -1,4 +1,6 @@
-"""What was proved wrongly once: values, contexts and outcomes that a search has to think of."""
+"""`verify` on values, contexts and outcomes that an earlier search missed, and so gave a wrong proof or
+refutation.
+"""
 
 from typing import Any
 
@@ -23,17 +25,17 @@ from .test_questions import policy
 
 
 def denied(*where: dict[str, Any]) -> Policy:
-    """Payments with such an input are denied."""
+    """A stack that denies payments with such an input."""
     return policy(tool_rules=[{"deny": [{"tool": "pay", "where": list(where)}]}])
 
 
 def only(*where: dict[str, Any]) -> dict[str, Any]:
-    """A list that allows payments with such an input."""
+    """A stack that allows payments with such an input only."""
     return {"allow": [{"tool": "pay", "where": list(where)}]}
 
 
 def provenance(**more: Any) -> dict[str, Any]:
-    """A rule that a payment's receiver was looked up."""
+    """A rule that a payment's receiver must come from an earlier lookup."""
     return {"type": "provenance", "tool": "pay", "path": "$.to", "from": [{"tool": "look", "path": "$.x"}], **more}
 
 
@@ -81,7 +83,7 @@ BOUND: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "a user": (provenance(**{"from": ["user_message"]}), {"equals": 7}),
     "a pattern": (provenance(**{"from": ["user_message"]}), {"regex": "^k[0-9]$"}),
 }  # fmt: skip
-"""Rules that bind a payment to a value, and a condition that names the value."""
+"""Rules that bind a payment to a value, and a condition on the same value."""
 REFUTED: dict[str, tuple[Policy, dict[str, Any]]] = {
     "what the judged call names, as an earlier one returned it": (
         policy({"type": "precondition", "tool": "pay", "requires": [MATCHING]}),
@@ -270,16 +272,15 @@ PROVED: dict[str, tuple[Policy, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("name", REFUTED)
-def test_a_session_is_found(name: str) -> None:
-    """It is no proof."""
+def test_a_counterexample_is_found(name: str) -> None:
     stack, question = REFUTED[name]
     answer = verify(stack, **question)
     assert isinstance(answer, Refuted), answer.reason
 
 
 @pytest.mark.parametrize("name", BOUND)
-def test_a_value_that_a_condition_names_may_be_anywhere(name: str) -> None:
-    """In earlier calls, in what they return, in what users write: so the payment can come."""
+def test_a_value_in_a_condition_may_come_from_anywhere(name: str) -> None:
+    """It may be in earlier calls, in their outputs or in the user's messages, so the payment is reachable."""
     rule, condition = BOUND[name]
     only = {"allow": ["look", {"tool": "pay", "where": [{"path": "$.to", **condition}]}]}
     assert isinstance(verify(policy(rule, tool_rules=[only]), reach="pay"), Refuted)
@@ -287,7 +288,7 @@ def test_a_value_that_a_condition_names_may_be_anywhere(name: str) -> None:
 
 @pytest.mark.parametrize("name", PROVED)
 def test_a_proof_is_found(name: str) -> None:
-    """It is no unknown, and its certificates hold."""
+    """Its certificates are valid."""
     stack, question = PROVED[name]
     answer = verify(stack, **question)
     assert isinstance(answer, Proved), answer.reason
@@ -303,8 +304,8 @@ WIDER: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
 }
 
 
-def test_a_budget_that_may_refuse_attempts_stands_in_the_way_of_a_proof() -> None:
-    """The search looks at no store, and says so."""
+def test_a_budget_that_may_deny_attempts_prevents_a_proof() -> None:
+    """The search does not read the store, so the answer is unknown and names the budget."""
     stack = policy({"type": "max_calls", "tool": "pay", "max": 1}, budgets=[{"name": "b", "max_cost_usd": 5}])
     answer = verify(stack, keeps=policy(ATTEMPTED))
     assert isinstance(answer, Unknown), answer.reason
@@ -312,8 +313,8 @@ def test_a_budget_that_may_refuse_attempts_stands_in_the_way_of_a_proof() -> Non
 
 
 @pytest.mark.parametrize("name", WIDER)
-def test_an_approval_that_reaches_further_is_looser_where_both_ask(name: str) -> None:
-    """The session ends with a call that both ask about; where nothing is asked, nothing is looser."""
+def test_a_wider_approval_is_weaker_if_both_stacks_ask(name: str) -> None:
+    """The counterexample ends with a call that both ask about. If neither asks, neither is weaker."""
     mine, other, reason = WIDER[name]
     answer = verify(policy(ASKS, approval=mine), no_looser_than=policy(ASKS, approval=other))
     assert isinstance(answer, Refuted), answer.reason
@@ -372,15 +373,15 @@ PATCHES: dict[str, tuple[Policy, dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("name", PATCHES)
-def test_a_tool_with_several_acts_does_some_of_them(name: str) -> None:
-    """A patch of Codex writes, edits, deletes and moves files, each as its input says."""
+def test_a_call_of_a_tool_with_several_acts_may_do_any_of_them(name: str) -> None:
+    """A Codex patch writes, edits, deletes and moves files, as its input says."""
     stack, question, verdict = PATCHES[name]
     assert verify(stack, **question, tools=CODEX_TOOLS).verdict == verdict
 
 
 @pytest.mark.parametrize("places", [("$.new", "$.changes[*].path"), ("$.new", "$.old")])
-def test_an_act_may_take_its_input_from_another_place(places: tuple[str, ...]) -> None:
-    """Where the first place of a path is what makes a call a write, an edit has its path elsewhere."""
+def test_an_act_may_take_its_input_from_another_path(places: tuple[str, ...]) -> None:
+    """If a path marks a call as a write, the edit has its path in another place."""
     acts: dict[str, tuple[str, ...]] = {"write": ("$.new",), "edit": ("$.changes[?@.kind == 'update']",)}
     tools = [Tool(name="Patch", acts_where=acts, inputs={"path": places})]
 
@@ -388,7 +389,7 @@ def test_an_act_may_take_its_input_from_another_place(places: tuple[str, ...]) -
 
 
 def test_an_input_with_two_names_may_have_two_values() -> None:
-    """A call of a client may give a path by its own name and by the portable one: both count."""
+    """A call may have a path under its native and its portable name; conditions read both."""
     tools = [Tool(name="Edit", acts=("edit",), inputs={"path": ("$.file_path",)})]
     other = {"tool": "edit", "where": [{"path": "$.path", "not_equals": "a"}]}
     same = {"tool": "edit", "where": [{"path": "$.path", "equals": "a"}]}
@@ -404,23 +405,23 @@ def test_an_input_with_two_names_may_have_two_values() -> None:
     assert isinstance(found, Proved), found.reason
 
 
-def test_what_a_pattern_reads_of_other_texts_is_not_known() -> None:
-    """Four digits are no followed value: neither proved nor guessed."""
+def test_a_value_extracted_by_a_pattern_is_not_proved_unreachable() -> None:
+    """The search follows whole values, and four digits of a text are none."""
     same = [{"path": "$.to", "prior_output_regex": r"IBAN (\d{4})"}]
     stack = policy({"type": "precondition", "tool": "pay", "requires": [{"prior": "look", "same": same}]})
     assert not isinstance(verify(stack, reach="pay"), Proved)
 
 
-def test_the_same_rule_that_only_warns_is_no_proof_of_a_property() -> None:
-    """A property may not even be warned of."""
+def test_a_rule_that_only_warns_does_not_prove_the_same_property() -> None:
+    """A property must hold without a warning."""
     warning = policy({"type": "blocklist", "tools": ["pay"], "action": "warn"})
     assert isinstance(verify(warning, keeps=warning), Refuted)
     assert isinstance(verify(warning, no_looser_than=warning), Proved)
 
 
 @pytest.mark.parametrize(("directory", "path"), [(".", "/srv/x"), ("~", "/root/x"), ("/srv", "x"), ("..", "../../x")])
-def test_where_a_directory_is_decides_only_if_it_is_known(directory: str, path: str) -> None:
-    """The workspace may be anywhere, unless the context says where it is."""
+def test_a_directory_decides_only_if_its_location_is_known(directory: str, path: str) -> None:
+    """Unless the context says where it is, the workspace may be anywhere."""
     stack = policy(tool_rules=[only({"path": "$.p", "within": directory})])
     reached = {"tool": "pay", "where": [{"path": "$.p", "equals": path}]}
     assert not isinstance(verify(stack, reach=reached), Proved)
@@ -428,14 +429,14 @@ def test_where_a_directory_is_decides_only_if_it_is_known(directory: str, path: 
     assert isinstance(verify(stack, reach=reached, context=elsewhere), Proved)
 
 
-def test_places_that_lie_in_each_other_are_looked_at() -> None:
-    """A list's elements by their number and by what they hold."""
+def test_overlapping_paths_are_not_taken_as_independent() -> None:
+    """One path selects a list's element by its index, the other by its content."""
     first = denied({"path": "$.l[0]", "equals": 1}, {"path": "$['l'][?@.k == 1].v", "equals": 1})
     assert not isinstance(verify(denied({"path": "$.l[0]", "equals": 1}), keeps=first), Refuted)
 
 
-def test_contexts_that_were_not_looked_at_are_named() -> None:
-    """A length and a pattern of one field: give a context."""
+def test_contexts_that_were_not_searched_are_named() -> None:
+    """No context is built for a length and a pattern of one field, so the answer asks for one."""
     when = [{"path": "$.tenant", "regex": "a"}, {"path": "$.tenant", "length_gte": 30}]
     limited = policy({"type": "count", "tool": "pay", "max": 1, "when": when})
     answer = verify(policy({"type": "count", "tool": "pay", "max": 1}), keeps=limited)
@@ -454,8 +455,8 @@ PATTERNS = [
 
 
 @pytest.mark.parametrize("patterns", PATTERNS)
-def test_texts_for_each_set_of_patterns(patterns: tuple[str, ...]) -> None:
-    """Each matches what it is said to, and no short text matches another set."""
+def test_a_sample_text_is_found_for_each_set_of_patterns(patterns: tuple[str, ...]) -> None:
+    """Each text matches exactly its set, and no short text matches another set."""
     apart = texts_apart(patterns)
     assert apart.complete
     for met, text in apart.texts.items():
@@ -465,8 +466,7 @@ def test_texts_for_each_set_of_patterns(patterns: tuple[str, ...]) -> None:
         assert tuple(Regex(pattern).found_in(text) for pattern in patterns) in apart.texts, repr(text)
 
 
-def test_patterns_that_are_too_many_are_not_told_apart() -> None:
-    """Then it is said that there may be more."""
+def test_too_many_patterns_give_an_incomplete_answer() -> None:
     assert not texts_apart(tuple(f"{letter}x*{letter}" for letter in "abcdefgh")).complete
 
 
@@ -510,12 +510,11 @@ ELSEWHERE: dict[str, tuple[Policy, dict[str, Any], str]] = {
         "proved",
     ),
 }  # fmt: skip
-"""Findings that were published about sample policies of other engines, where our language can say them."""
+"""Published findings about sample policies of other engines, as far as our language can express them."""
 
 
 @pytest.mark.parametrize("name", ELSEWHERE)
-def test_what_was_found_in_policies_of_other_engines_is_found_in_ours(name: str) -> None:
-    """Each is a question with the answer that shows it."""
+def test_findings_published_for_other_engines_are_found(name: str) -> None:
     stack, question, verdict = ELSEWHERE[name]
     assert verify(stack, **question).verdict == verdict
 
@@ -553,22 +552,22 @@ COSTS = {"limits": {"max_cost_usd": 5}}
     ({}, {"unpriced": "reject"}, False),
     ({"unpriced": "reject"}, {}, True),
 ])  # fmt: skip
-def test_the_same_money_is_no_less_only_by_prices_that_are_no_less(
+def test_a_cost_limit_is_as_strict_only_with_prices_as_high(
     costs: dict[str, Any], mine: dict[str, Any], other: dict[str, Any], proved: bool
 ) -> None:
-    """A price that the stack lowers loosens its limit, as does a model without one."""
+    """A lower price weakens the limit, and so does a model without a price."""
     answer = verify(policy(**costs, **mine), no_looser_than=policy(**costs, **other))
     assert isinstance(answer, Proved) == proved, answer.reason
 
 
-def test_a_lower_price_beside_a_locked_limit_loosens_nothing() -> None:
-    """Models that the locked policy does not name have public prices at least."""
+def test_a_lower_price_beside_a_locked_limit_weakens_nothing() -> None:
+    """For models that the locked policy does not name, public prices are the minimum."""
     org, team = policy(**COSTS, locked=True), msgspec.structs.replace(policy(prices=CHEAP), name="team")
     assert isinstance(verify([org, team], no_looser_than=org), Proved)
 
 
-def test_the_same_rule_in_other_words_is_a_proof_where_the_search_takes_too_long() -> None:
-    """What the model is told, and what it is called, decide nothing."""
+def test_a_rule_with_another_id_and_text_is_proved_equal_without_a_search() -> None:
+    """Neither the id nor the text for the model decides anything."""
     loop = {"type": "loop", "window": 8, "threshold": 3}
     stack = policy({**loop, "id": "circle", "tell_model": "Try something else."})
     answer = verify(stack, keeps=policy(loop), steps=2_000)
@@ -578,7 +577,7 @@ def test_the_same_rule_in_other_words_is_a_proof_where_the_search_takes_too_long
 
 @pytest.mark.parametrize("name", ONE_BY_ONE)
 def test_a_proof_without_a_search_has_a_certificate_too(name: str) -> None:
-    """It holds; with another rule or a larger amount in its place it does not."""
+    """With another rule or a larger amount in its place, the certificate is invalid."""
     stack, question = ONE_BY_ONE[name]
     answer = verify(stack, **question)
     assert isinstance(answer, Proved), answer.reason

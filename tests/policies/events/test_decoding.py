@@ -1,4 +1,4 @@
-"""Mistakes in JSON are put in words."""
+"""Error messages for events that can't be decoded."""
 
 from typing import Any
 
@@ -21,8 +21,8 @@ from proctor.policies import EventError, decode_event
     (None, "not an event: "),
     ("[" * 100_000, "not an event: "),
 ])  # fmt: skip
-def test_an_event_that_cannot_be_read_says_why(text: Any, message: str) -> None:
-    """Without the names of Python's types."""
+def test_the_error_for_an_event_that_cannot_be_decoded_says_why(text: Any, message: str) -> None:
+    """The message has no names of Python types."""
     with pytest.raises(EventError) as caught:
         decode_event(text)
 

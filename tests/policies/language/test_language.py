@@ -1,4 +1,4 @@
-"""Values, paths, conditions, tool names: what each means alone (docs: Policies, Names, values, conditions)."""
+"""Values, paths, conditions and tool names, each on its own (docs: Policies, Names, values, conditions)."""
 
 import re
 from typing import Any
@@ -28,7 +28,7 @@ json_values = st.recursive(
 
 
 class About:
-    """The judged call's input, and what earlier calls returned."""
+    """The call's input, and the outputs of earlier calls."""
 
     def __init__(self, input: Any = None, returned: SeenValues | None = None) -> None:
         self.input = input
@@ -39,7 +39,7 @@ class About:
         return self.returned
 
 
-def holds(
+def is_satisfied(
     condition: dict[str, Any], doc: Any, *, permits: bool = False, loose: bool = True, about: Any = None
 ) -> bool:
     record = msgspec.convert(condition, Condition)
@@ -62,8 +62,8 @@ DOC: dict[str, Any] = {
     *(("$.list[?@.v == 1].k", ["one"]), ('$.table[?@.k == "two"]', [{"k": "two"}]), ("$.table[*].k", ["one", "two"])),
     *(("$.null", [None]), ("$.null[*]", [None]), ("$.a.b[0][*]", [1]), ("$.missing[*]", [])),
 ])  # fmt: skip
-def test_a_path_gives_zero_or_more_values(path: str, values: list[Any]) -> None:
-    """The subset of RFC 9535 that the language spells."""
+def test_a_path_selects_zero_or_more_values(path: str, values: list[Any]) -> None:
+    """The supported subset of RFC 9535."""
     assert compile_path(path)(DOC) == values
 
 
@@ -71,8 +71,7 @@ def test_a_path_gives_zero_or_more_values(path: str, values: list[Any]) -> None:
     *("", "a", "$a", "$.", "$.a b", "$[", "$[01]", "$..a", "$.a[?@.b > 1]", "$[1:2]", "$['a", "$.*"),
     f"$[?@.k == {'9' * 5_000}]",
 ])  # fmt: skip
-def test_a_path_of_another_language_is_an_error(path: str) -> None:
-    """And no more of RFC 9535 than is spelt."""
+def test_a_path_outside_the_supported_subset_is_an_error(path: str) -> None:
     assert list(problems(path))
 
 
@@ -89,14 +88,14 @@ def test_a_path_of_another_language_is_an_error(path: str) -> None:
     (float("nan"), float("nan"), False, False),
     (10**400, 10**400, True, True),
 ])  # fmt: skip
-def test_two_values_are_equal_as_json_and_loosely_as_text(left: Any, right: Any, typed: bool, loose: bool) -> None:
-    """A rule is not passed by changing an argument's JSON type; booleans are never numbers."""
+def test_values_are_compared_as_json_and_loosely_as_text(left: Any, right: Any, typed: bool, loose: bool) -> None:
+    """Changing an argument's JSON type does not evade a rule. A boolean never equals a number."""
     assert (same(left, right, loose=False), same(left, right, loose=True)) == (typed, loose)
 
 
 @given(json_values, json_values)
-def test_typed_equality_implies_loose_equality_and_both_are_symmetric(left: Any, right: Any) -> None:
-    """Loose only adds; every value equals itself."""
+def test_strict_equality_implies_loose_equality_and_both_are_symmetric(left: Any, right: Any) -> None:
+    """Every value equals itself."""
     assert same(left, left, loose=False)
     assert same(left, right, loose=True) or not same(left, right, loose=False)
     assert same(left, right, loose=True) == same(right, left, loose=True)
@@ -113,7 +112,7 @@ def test_typed_equality_implies_loose_equality_and_both_are_symmetric(left: Any,
     ([1], [2], None, None),
 ])  # fmt: skip
 def test_numbers_order_with_numbers_and_text_with_text(left: Any, right: Any, typed: Any, loose: Any) -> None:
-    """Nothing else can be ordered."""
+    """No other values can be ordered."""
     assert (order(left, right, loose=False), order(left, right, loose=True)) == (typed, loose)
 
 
@@ -151,9 +150,9 @@ def test_numbers_order_with_numbers_and_text_with_text(left: Any, right: Any, ty
     ({"path": "$.a[*]", "equals": 1, "at_least": 2}, {"a": [1, 2]}, False, False),
     ({"any_of": [{"path": "$.a", "equals": 1}, {"path": "$.b", "equals": 1}]}, {"b": 1}, True, True),
 ])  # fmt: skip
-def test_a_condition_leans_towards_refusal(condition: dict[str, Any], doc: Any, refuses: bool, permits: bool) -> None:
-    """One value is enough to refuse; to permit, every value must satisfy and there must be one."""
-    assert (holds(condition, doc), holds(condition, doc, permits=True)) == (refuses, permits)
+def test_conditions_fail_closed(condition: dict[str, Any], doc: Any, refuses: bool, permits: bool) -> None:
+    """To deny, one value is enough. To allow, there must be a value, and all must satisfy the condition."""
+    assert (is_satisfied(condition, doc), is_satisfied(condition, doc, permits=True)) == (refuses, permits)
 
 
 @pytest.mark.parametrize(("condition", "doc", "input", "refuses", "permits"), [
@@ -165,42 +164,42 @@ def test_a_condition_leans_towards_refusal(condition: dict[str, Any], doc: Any, 
     ({"path": "$.id", "not_equals": {"arg": "$.x"}}, {"id": 2}, {}, True, False),
     ({"path": "$.seats", "length": {"arg": "$.seats"}}, {"seats": [1, 2]}, {"seats": "ab"}, True, True),
 ])  # fmt: skip
-def test_an_operand_may_be_of_the_call_being_judged(
+def test_an_operand_may_refer_to_the_evaluated_call(
     condition: dict[str, Any], doc: Any, input: Any, refuses: bool, permits: bool
 ) -> None:
-    """Several values are alternatives; an ordering must hold against every one to permit."""
+    """Several values are alternatives. To allow, an ordering must hold for all of them."""
     about = About(input)
 
-    assert (holds(condition, doc, about=about), holds(condition, doc, permits=True, about=about)) == (
+    assert (is_satisfied(condition, doc, about=about), is_satisfied(condition, doc, permits=True, about=about)) == (
         refuses,
         permits,
     )
 
 
-def test_outputs_compare_as_typed() -> None:
-    """Only a call's input is read loosely."""
-    assert not holds({"path": "$.v", "equals": 1}, {"v": "1"}, loose=False)
-    assert not holds({"path": "$.v", "regex": "a"}, {"v": ["a"]}, loose=False)
+def test_outputs_are_compared_strictly() -> None:
+    """Only the input of a call is compared loosely."""
+    assert not is_satisfied({"path": "$.v", "equals": 1}, {"v": "1"}, loose=False)
+    assert not is_satisfied({"path": "$.v", "regex": "a"}, {"v": ["a"]}, loose=False)
 
 
-def test_what_was_forgotten_at_the_bound_refuses() -> None:
-    """Past the bound neither `in` permits nor `not_in` lets pass."""
+def test_values_dropped_at_the_bound_deny() -> None:
+    """Beyond the bound, neither `in` nor `not_in` allows a call."""
     full = About({}, SeenValues(full=True))
     source = {"output_of": ["find"], "path": "$.id"}
 
-    assert holds({"path": "$.a", "in": source}, {"a": 1}, about=full)
-    assert not holds({"path": "$.a", "in": source}, {"a": 1}, permits=True, about=full)
-    assert not holds({"path": "$.a", "not_in": source}, {"a": 1}, permits=True, about=full)
+    assert is_satisfied({"path": "$.a", "in": source}, {"a": 1}, about=full)
+    assert not is_satisfied({"path": "$.a", "in": source}, {"a": 1}, permits=True, about=full)
+    assert not is_satisfied({"path": "$.a", "not_in": source}, {"a": 1}, permits=True, about=full)
 
 
-def test_of_a_key_twice_in_a_text_each_value_is_seen() -> None:
-    """Programs differ in which of them they take."""
+def test_every_value_of_a_duplicate_key_is_checked() -> None:
+    """Programs differ in which of them they use."""
     first, last = ({"o": f'{{"x": "{a}", "x": "{b}"}}'} for a, b in ("ab", "ba"))
     condition = {"path": "$.o.x", "equals": "a"}
 
-    assert [holds(condition, each) for each in (first, last)] == [True, True]
-    assert [holds(condition, each, permits=True) for each in (first, last)] == [False, False]
-    assert holds(condition, {"o": '{"x": "a", "x": "a"}'}, permits=True)
+    assert [is_satisfied(condition, each) for each in (first, last)] == [True, True]
+    assert [is_satisfied(condition, each, permits=True) for each in (first, last)] == [False, False]
+    assert is_satisfied(condition, {"o": '{"x": "a", "x": "a"}'}, permits=True)
 
 
 @pytest.mark.parametrize(("condition", "word"), [
@@ -240,8 +239,8 @@ def test_of_a_key_twice_in_a_text_each_value_is_seen() -> None:
     ({"path": "$.a", "runs": {"output_of": "t"}}, ""),
     ({"path": "$.a", "type": "text"}, ""),
 ])  # fmt: skip
-def test_a_condition_that_says_nothing_sound_is_an_error(condition: dict[str, Any], word: str) -> None:
-    """At load, with a sentence that says what it wants."""
+def test_an_unsound_condition_is_an_error(condition: dict[str, Any], word: str) -> None:
+    """At load; the message says what the condition needs."""
     try:
         found = [message for _, message in msgspec.convert(condition, Condition).problems()]
     except msgspec.ValidationError as error:
@@ -264,7 +263,7 @@ def test_a_condition_that_says_nothing_sound_is_an_error(condition: dict[str, An
     {"equals": {"arg": 1, "x": 2}},
     {"set_equals": []},
 ], ids=repr)  # fmt: skip
-def test_a_condition_that_may_be_meant_is_none(condition: dict[str, Any]) -> None:
+def test_an_unusual_but_sound_condition_is_accepted(condition: dict[str, Any]) -> None:
     """Paths between slashes, times, versions, names with signs."""
     assert [*msgspec.convert({"path": "$.a", **condition}, Condition).problems()] == []
 
@@ -297,8 +296,8 @@ PLACES = [
 ]  # fmt: skip
 
 
-def test_a_place_is_inside_another_as_their_texts_tell() -> None:
-    """Where they do not tell, the answer is neither yes nor no."""
+def test_a_path_is_inside_a_directory_if_their_texts_prove_it() -> None:
+    """If the texts prove neither, the answer is unknown."""
     for path, directory, answer in PLACES:
         assert inside(place_of(path), place_of(directory)) is answer, (path, directory, answer)
 
@@ -316,13 +315,12 @@ def test_a_place_is_inside_another_as_their_texts_tell() -> None:
     ("é*", "Éclair", True),
     ("*", "", True),
 ])  # fmt: skip
-def test_a_tool_pattern_is_a_whole_name_glob_without_case(pattern: str, name: str, matches: bool) -> None:
+def test_a_tool_pattern_is_a_case_insensitive_glob_of_the_whole_name(pattern: str, name: str, matches: bool) -> None:
     """`*` crosses every separator."""
     assert matcher([pattern])(name) is matches
 
 
-def test_the_portable_names_are_the_ones_of_the_language() -> None:
-    """Eleven acts."""
+def test_the_portable_names_are_those_of_the_documentation() -> None:
     acts = "bash delete edit fetch glob grep move read task web_search write"
 
     assert sorted(PORTABLE) == acts.split()
@@ -330,44 +328,42 @@ def test_the_portable_names_are_the_ones_of_the_language() -> None:
 
 @pytest.mark.parametrize("pattern", ["", "  ", "[ab", "[", "[z-a]"])
 def test_a_bad_tool_pattern_is_an_error(pattern: str) -> None:
-    """At load."""
     assert list(glob_problems(pattern))
 
 
 @given(st.text(min_size=1, max_size=6, alphabet="ab*?[]-!^.\\&|~"), st.text(max_size=6, alphabet="ab-.\\["))
 @example("[a--b]", "b")
 @example("[a&&b]", "&")
-def test_any_tool_pattern_is_either_an_error_or_can_be_asked(pattern: str, name: str) -> None:
-    """No pattern passes the check and then fails in use."""
+def test_a_tool_pattern_that_loads_can_be_matched(pattern: str, name: str) -> None:
+    """No pattern passes the check and fails in use."""
     if not list(glob_problems(pattern)):
         matcher([pattern])(name)
 
 
 @given(st.text(max_size=12))
-def test_any_regular_expression_is_either_an_error_or_can_be_searched(pattern: str) -> None:
-    """No pattern passes the check and then fails in use, even on text that is not UTF-8."""
+def test_a_regular_expression_that_loads_can_be_searched(pattern: str) -> None:
+    """No pattern passes the check and fails in use, even on text that is not UTF-8."""
     if not list(regex_problems(pattern)):
         Regex(pattern).found_in("abc \ud800")
 
 
 def test_a_pattern_that_would_backtrack_runs_in_linear_time() -> None:
-    """A model cannot hang the judge: this takes years where an engine backtracks."""
+    """A model can't hang the monitor: an engine that backtracks would need years."""
     assert not Regex("(a+)+$").found_in("a" * 100_000 + "b")
 
 
 @pytest.mark.parametrize(
     ("scalar", "text"), [(7, "7"), (7.0, "7"), (7.5, "7.5"), (True, "true"), (None, "null"), ("x", "x")]
 )
-def test_an_id_is_its_text(scalar: Any, text: str) -> None:
-    """7, 7.0 and "7" are one id."""
+def test_a_numeric_id_equals_its_text(scalar: Any, text: str) -> None:
+    """7, 7.0 and "7" are the same id."""
     assert text_of(scalar) == text
 
 
 @pytest.mark.parametrize(
     ("raw", "value"), [('{"a": 1}', {"a": 1}), (" [1]", [1]), ("7", "7"), ("{no", "{no"), ({"a": 1}, {"a": 1})]
 )
-def test_an_output_that_holds_an_object_or_array_is_parsed(raw: Any, value: Any) -> None:
-    """Any other text is the value itself."""
+def test_only_an_output_text_with_an_object_or_array_is_parsed(raw: Any, value: Any) -> None:
     assert parsed_output(raw) == value
 
 
@@ -400,8 +396,8 @@ PATTERNS = st.recursive(st.sampled_from(ATOMS), _larger, max_leaves=6)
 @example("", "^a", "ba")
 @example("", "^a b", "a b.")
 @example("", "a b", "1a b")
-def test_both_find_the_same_also_where_a_match_is_empty(flags: str, pattern: str, text: str) -> None:
-    """Anywhere, and as the whole text; `$` without `(?m)` is the end of the text."""
+def test_both_engines_find_the_same_matches_including_empty_ones(flags: str, pattern: str, text: str) -> None:
+    """In a part and in the whole of a text. Without `(?m)`, `$` is the end of the text."""
     assume(not list(regex_problems(flags + pattern)))
     own = pattern if "m" in flags else pattern.replace("$", r"\Z")
     expected = re.compile(flags + own, re.ASCII)
@@ -414,16 +410,18 @@ def test_both_find_the_same_also_where_a_match_is_empty(flags: str, pattern: str
     ("pattern", "instead"),
     [("a{,2}", "`{0,2}`"), ("a{,}", "`{0,}`"), (r"\\{,3}", "`{0,3}`"), ("a{0,2}", ""), (r"\{,2}", "")],
 )
-def test_a_quantity_without_its_least_is_an_error(pattern: str, instead: str) -> None:
-    """Python takes it for `{0,2}`, RE2 for the text."""
+def test_a_quantifier_without_a_minimum_is_an_error(pattern: str, instead: str) -> None:
+    """Python reads `{,2}` as `{0,2}`, RE2 as literal text."""
     found = [text for _, text in regex_problems(pattern)]
 
     assert len(found) == bool(instead)
     assert all(instead in text for text in found)
 
 
-def test_the_patterns_of_one_file_are_bounded_together() -> None:
-    """Each is small enough; reading stops where together they are not, with one error, and the next file is read."""
+def test_the_patterns_of_one_file_share_a_bound() -> None:
+    """Each pattern is small enough. If all of a file together are not, loading it stops with one error; the next file
+    loads.
+    """
 
     def file(patterns: int) -> dict[str, Any]:
         conditions = [{"path": "$.c", "regex": f"a{{1,900}}{n}"} for n in range(patterns)]
@@ -443,16 +441,16 @@ def test_the_patterns_of_one_file_are_bounded_together() -> None:
     ("(?:)", "é", ["", ""], ["", ""]),
     (r"\w+", "ab c", ["ab", "c"], ["ab", "c"]),
 ])  # fmt: skip
-def test_after_an_empty_match_the_search_goes_on_one_character_further(
+def test_after_an_empty_match_the_search_continues_one_character_later(
     pattern: str, text: str, found: list[str], python: list[str]
 ) -> None:
-    """As the page says; Python looks for one that is not empty at the same place."""
+    """As documented. Python would look for a non-empty match at the same position."""
     assert list(Regex(pattern).values([text])) == found
     assert [match.group(match.re.groups and 1) for match in re.finditer(pattern, text)] == python
 
 
-def test_a_copy_has_objects_and_lists_of_its_own() -> None:
-    """What stands in a value twice, or in itself, does so in the copy."""
+def test_a_copy_shares_no_object_or_list_with_the_original() -> None:
+    """A value that occurs twice, or contains itself, does so in the copy."""
     shared: list[Any] = [1]
     value: dict[str, Any] = {"flat": {"a": 1}, "list": [shared, shared, "text"], "none": None}
     copy = copied(value)

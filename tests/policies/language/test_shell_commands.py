@@ -1,4 +1,4 @@
-"""`runs`: what a named command means, option by option, and which lines nobody can tell."""
+"""`runs`: which command lines a named command matches, option by option, and which lines are unresolvable."""
 
 import pytest
 
@@ -71,14 +71,14 @@ PASSED = [
 ]  # fmt: skip
 
 
-def test_an_option_is_meant_in_every_spelling() -> None:
-    """In any order and combination, at any place, cut short; what may run among a program's words; a file's path."""
+def test_a_command_matches_every_spelling_of_its_options() -> None:
+    """In any order, combination and position, abbreviated; words that a program may run; the path of a file."""
     for named, line in REFUSED:
         assert NamedCommands(named).reach(line), (named, line)
 
 
-def test_another_command_is_not_meant() -> None:
-    """One option of two, the words of a program that runs nothing, an operand that looks like an option."""
+def test_a_command_does_not_match_other_commands() -> None:
+    """Only one of two options, arguments of a program that runs nothing, an operand that looks like an option."""
     for named, line in PASSED:
         assert not NamedCommands(named).reach(line), (named, line)
 
@@ -89,8 +89,8 @@ def test_another_command_is_not_meant() -> None:
     ("mytool", "mytool a b"),
     ("dynamic python -c", "python -c x"),
 ])  # fmt: skip
-def test_a_line_is_permitted_by_the_commands_that_are_named(named: str, line: str) -> None:
-    """As they stand, or with the same options spelled in another way; `dynamic` names what is known only then."""
+def test_an_allow_list_allows_the_commands_it_names(named: str, line: str) -> None:
+    """As written, or with the options spelled differently. `dynamic` names parts known only when the line runs."""
     assert NamedCommands([named, "python"]).admit(line)
 
 
@@ -106,8 +106,8 @@ def test_a_line_is_permitted_by_the_commands_that_are_named(named: str, line: st
     ("cat", "FOO=x cat f"),
     ("cat", "declare -a 'x=($(cat f))'"),
 ])  # fmt: skip
-def test_nothing_else_is_permitted(named: str, line: str) -> None:
-    """Neither another command nor a file that is written, nor what only the run knows."""
+def test_an_allow_list_allows_nothing_else(named: str, line: str) -> None:
+    """Neither another command, nor a file that is written, nor an unresolvable part."""
     assert not NamedCommands([named]).admit(line)
 
 
@@ -116,8 +116,8 @@ def test_nothing_else_is_permitted(named: str, line: str) -> None:
     *("[ 'a[$(git push)]' -eq 1 ]", "> ! f git push x", ">! f git push", "env $=x", "integer x='a[$(git push)]'"),
     *("exit 'a[$(git push)]'", "print -f %d 'a[$(git push)]'", "shift 'a[$(git push)]'", "[[ x && git ]]"),
 ])  # fmt: skip
-def test_where_the_shell_is_not_known_a_difference_is_a_match(line: str) -> None:
-    """bash, dash or zsh would run something else."""
+def test_if_the_shell_is_unknown_a_difference_between_shells_is_a_match(line: str) -> None:
+    """One of bash, dash and zsh would run the denied command."""
     assert NamedCommands("git push").reach(line, "sh")
 
 
@@ -130,7 +130,7 @@ def test_where_the_shell_is_not_known_a_difference_is_a_match(line: str) -> None
     *("go test ./...", "docker ps -a", "cargo test --all", "CI=1 npm test", "tar -xzf f -C d"),
     *("python -m pytest x", "curl -s http://x"),
 ])  # fmt: skip
-def test_what_agents_write_every_day_passes_whatever_the_shell(line: str) -> None:
-    """A deny of something else does not refuse it."""
+def test_common_command_lines_are_allowed_under_any_shell(line: str) -> None:
+    """A deny of another command does not match them."""
     assert not NamedCommands("git push").reach(line, "sh")
     assert not NamedCommands("git push").reach(line, "bash")

@@ -1,4 +1,4 @@
-"""Budgets as they are written, merged, checked and judged (docs: Shared budgets)."""
+"""Budgets: how they are written, merged, checked and evaluated (docs: Shared budgets)."""
 
 import json
 from typing import Any
@@ -21,14 +21,14 @@ budgets:
 """
 
 
-def claims(text: str, **context: Any) -> list[tuple[str, str, str, str, float]]:
+def accounts(text: str, **context: Any) -> list[tuple[str, str, str, str, float]]:
     monitor = compile_policy(merge_policies(parse_policies(text))).monitor(RunContext(**context))
     return [(c.budget, c.key, c.counts, c.window, c.max) for c in monitor.budgets]
 
 
-def test_a_run_draws_on_what_its_context_says() -> None:
-    """The values at `per` are the key; the session where that is the window."""
-    found = claims(WHOLE, tenant="acme", user=None, labels={"team": "web"}, session_id="s")
+def test_the_account_of_a_budget_is_keyed_by_the_context() -> None:
+    """The key has the values at `per`, or the session if the window is `session`."""
+    found = accounts(WHOLE, tenant="acme", user=None, labels={"team": "web"}, session_id="s")
 
     assert found == [
         ("org/team", '$.labels.team="web"', "cost_usd", "month", 500),
@@ -39,8 +39,8 @@ def test_a_run_draws_on_what_its_context_says() -> None:
 
 
 @pytest.mark.parametrize("format", ["yaml", "json", "toml"])
-def test_an_amount_is_a_number_or_a_part_of_an_allowance(format: str) -> None:
-    """The same in every format; two policies keep the smaller amount."""
+def test_an_amount_is_a_number_or_a_percentage_of_an_allowance(format: str) -> None:
+    """In every format. If two policies define the budget, the smaller amount applies."""
     budget = {"name": "plan", "max_total_tokens": "80%", "allowance": 2_000_000, "window": "5h", "per": "$.user"}
     text = {
         "yaml": f"name: o\nbudgets: [{json.dumps(budget)}]",
@@ -57,17 +57,17 @@ def test_an_amount_is_a_number_or_a_part_of_an_allowance(format: str) -> None:
     assert [(c.key, c.window, c.max) for c in monitor.budgets] == [('$.user="ana"', "18000000", 1_400_000)]
 
 
-def test_a_key_is_of_its_values_and_a_budget_holds_where_its_when_does() -> None:
-    """Parts of a label in another order make no other budget, no value forges a key; other runs draw on nothing."""
+def test_a_key_identifies_its_values_and_when_selects_the_runs() -> None:
+    """The order of a label's parts makes no difference, and no value can forge another key."""
     team = "{name: o, budgets: [{name: b, max_tool_calls: 3, per: $.labels.team}]}"
     both = "{name: o, budgets: [{name: b, max_tool_calls: 3, per: [$.user, $.tenant]}]}"
     prod = "{name: o, budgets: [{name: b, max_tool_calls: 3, when: [{path: $.labels.env, in: [prod]}]}]}"
     teams: tuple[Any, ...] = ({"a": 1, "b": [2]}, {"b": [2], "a": 1})
 
-    assert {claims(team, labels={"team": team_})[0][1] for team_ in teams} == {'$.labels.team={"a": 1, "b": [2]}'}
-    forged = claims(both, user='a", $.tenant="b', tenant="c")
+    assert {accounts(team, labels={"team": team_})[0][1] for team_ in teams} == {'$.labels.team={"a": 1, "b": [2]}'}
+    forged = accounts(both, user='a", $.tenant="b', tenant="c")
     assert forged[0][1] == r'$.user="a\", $.tenant=\"b", $.tenant="c"'
-    assert [len(claims(prod, labels={"env": env})) for env in ("dev", "prod")] == [0, 1]
+    assert [len(accounts(prod, labels={"env": env})) for env in ("dev", "prod")] == [0, 1]
 
 
 @pytest.mark.parametrize(("written", "says"), [
@@ -92,8 +92,7 @@ def test_a_key_is_of_its_values_and_a_budget_holds_where_its_when_does() -> None
     ("{name: a, max_duration: soon}", "expected a duration with its unit"),
     ("{name: a, max_cost_usd: 1}, {name: a, max_cost_usd: 2}", "the name `a` is taken"),
 ])  # fmt: skip
-def test_a_mistake_in_a_budget_is_reported_in_its_place(written: str, says: str) -> None:
-    """At load, each at its place."""
+def test_a_mistake_in_a_budget_is_reported_with_its_position(written: str, says: str) -> None:
     with pytest.raises(PolicyError) as raised:
         parse_policies(f"name: o\nbudgets: [{written}]")
 
@@ -101,8 +100,10 @@ def test_a_mistake_in_a_budget_is_reported_in_its_place(written: str, says: str)
     assert str(raised.value).startswith("2:")
 
 
-def test_every_budget_of_a_stack_holds() -> None:
-    """Nobody loosens one by giving another of its name; of the same one twice the tighter holds, more strictly."""
+def test_every_budget_of_a_stack_applies() -> None:
+    """A second budget of the same name weakens nothing. Of one budget defined twice, the stricter
+    definition applies.
+    """
     org = Policy(name="org", locked=True, budgets=[Budget(name="b", max_cost_usd=5, action="deny")])
     again = Policy(name="org", budgets=[Budget(name="b", max_cost_usd=50)])
     team = Policy(name="team", budgets=[Budget(name="b", max_cost_usd=50)])
@@ -114,8 +115,7 @@ def test_every_budget_of_a_stack_holds() -> None:
     ]
 
 
-def test_a_locked_budget_of_money_counts_at_no_lower_prices() -> None:
-    """As with a locked limit."""
+def test_a_locked_cost_budget_is_not_weakened_by_lower_prices() -> None:
     org = "{name: org, locked: true, budgets: [{name: b, max_cost_usd: 5}]}"
     team = "{name: team, prices: {m: {input_usd_per_mtok: 0, output_usd_per_mtok: 0}}}"
     stack = merge_policies([*parse_policies(org), *parse_policies(team)])
@@ -123,8 +123,8 @@ def test_a_locked_budget_of_money_counts_at_no_lower_prices() -> None:
     assert [each.name for each in loosened(stack)] == ["prices.m"]
 
 
-def test_preflight_says_what_comes_of_a_budget() -> None:
-    """And refuses a run whose context leaves out whose budget it is, or one of nothing."""
+def test_preflight_reports_the_effect_of_each_budget() -> None:
+    """It rejects a run without the context value that a budget needs, and a budget of zero."""
     stack = merge_policies(parse_policies(WHOLE + "  - {name: none, max_total_tokens: 0}\n"))
     found = preflight(
         stack, Capabilities(gate="some", usage="none"), RunContext(tenant="t", user="u", session_id="s")
@@ -145,10 +145,10 @@ def test_preflight_says_what_comes_of_a_budget() -> None:
     ("request_approval", "call", "request_approval", []),
     ("warn", "call", "allow", ["warn"]),
 ])  # fmt: skip
-def test_what_cannot_be_reserved_refuses_calls_until_it_can(
+def test_calls_are_denied_until_the_budget_can_be_reserved(
     action: Any, asked_for: str, answer: str, found: list[str]
 ) -> None:
-    """The next answer of the store opens it again, and so does a new run."""
+    """The next reservation of the store allows calls again, and so does a new run."""
     from proctor.policies import ToolCall
 
     policy = Policy(name="o", budgets=[Budget(name="b", max_tool_calls=2, action=action)])
@@ -166,8 +166,7 @@ def test_what_cannot_be_reserved_refuses_calls_until_it_can(
     assert restored.propose(ToolCall(id="4", name="a")).action == "allow"
 
 
-def test_a_budget_of_money_names_the_models_that_nobody_can_price() -> None:
-    """In words and as data."""
+def test_a_cost_budget_names_the_models_without_a_price() -> None:
     policy = Policy(name="o", budgets=[Budget(name="b", max_cost_usd=2)], unpriced="reject")
     monitor = compile_policy(policy).monitor(RunContext())
     monitor.observe(RunStarted(run_id="r"))

@@ -1,4 +1,4 @@
-"""What a session keeps of its calls: spent once, bounded, and open again when the session goes on after its run."""
+"""The call table: a call counts once, its record is bounded, and a call survives the run's end."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -14,8 +14,8 @@ from proctor.policies.monitor.state import PLANS_BOUND
 
 
 @pytest.mark.parametrize("scope", ["run", "session"])
-def test_a_run_has_its_own_time_in_a_session_recorded_ahead_of_the_clock(drive: Any, scope: str) -> None:
-    """Another machine's clock was five hours ahead: neither its duration nor its idleness counts from then."""
+def test_a_run_has_its_own_clock_in_a_session_recorded_ahead_of_it(drive: Any, scope: str) -> None:
+    """An earlier run was recorded by a clock five hours ahead. Neither duration nor idle time counts from there."""
     hours, start = 5 * 3600_000, 1_700_000_000_000
     limits = {"max_duration_ms": {"max": 60_000, "scope": scope}, "max_idle_ms": 20_000}
     monitor = drive({"limits": limits}).monitor
@@ -37,8 +37,8 @@ def test_a_run_has_its_own_time_in_a_session_recorded_ahead_of_the_clock(drive: 
 
 
 @pytest.mark.parametrize("text", ["short", "x" * 10 * MARK_LENGTH])
-def test_a_call_that_is_over_is_known_by_its_input_whatever_the_order_of_its_keys(ruled: Any, text: str) -> None:
-    """Its start told again counts for nothing more; another input under the id is a new call."""
+def test_a_finished_call_is_recognised_whatever_the_order_of_its_keys(ruled: Any, text: str) -> None:
+    """A repeated start counts no further. Another input with the same id is a new call."""
     session = ruled({"type": "count", "tool": "x", "max": 1})
     session.ok("x", id="c", text=text, line=1)
     again = session.saw("x", id="c", line=1, text=text)
@@ -48,8 +48,8 @@ def test_a_call_that_is_over_is_known_by_its_input_whatever_the_order_of_its_key
 
 
 @pytest.mark.parametrize("length", [1, *range(MARK_LENGTH - 60, MARK_LENGTH + 20, 3), 10 * MARK_LENGTH])
-def test_a_call_that_is_over_is_known_however_a_client_writes_its_numbers(ruled: Any, length: int) -> None:
-    """7.0 is 7, in a call whose input is kept and in one whose digest is; 7 is no 8."""
+def test_a_finished_call_is_recognised_whatever_the_form_of_its_numbers(ruled: Any, length: int) -> None:
+    """7.0 equals 7 and not 8, whether the input is stored whole or as a digest."""
     for first, then in [(7.0, 7), (7, 7.0), (1e20, 10**20), (10**20, 1e20)]:
         session = ruled({"type": "count", "tool": "x", "max": 1})
         session.ok("x", id="c", text="x" * length, deep=[{"line": first}])
@@ -59,13 +59,13 @@ def test_a_call_that_is_over_is_known_however_a_client_writes_its_numbers(ruled:
         assert (again, len(other)) == ([], 1)
 
 
-def test_what_is_kept_of_a_call_that_is_over_does_not_grow_with_its_input() -> None:
-    """A mark is the tool and its input, or a digest of them."""
+def test_the_record_of_a_finished_call_does_not_grow_with_its_input() -> None:
+    """It stores the tool and its input, or their digest."""
     assert len(mark("write", {"content": "x" * 1_000_000})) <= MARK_LENGTH
 
 
-def test_a_net_that_is_put_back_before_a_call_ends_hears_of_the_end(ruled: Any) -> None:
-    """While it is removed, it hears of nothing."""
+def test_a_net_that_is_restored_before_a_call_ends_sees_the_end(ruled: Any) -> None:
+    """While it is removed, it sees no events."""
     line = "require backup before delete"
 
     def after(*, back_before_the_end: bool) -> str:
@@ -83,8 +83,7 @@ def test_a_net_that_is_put_back_before_a_call_ends_hears_of_the_end(ruled: Any) 
     assert (after(back_before_the_end=True), after(back_before_the_end=False)) == ("allow", "deny")
 
 
-def test_a_net_that_joins_has_a_state_of_its_own_where_another_was_removed(drive: Any) -> None:
-    """Whatever the other had left, and when it comes back."""
+def test_an_added_net_has_its_own_state_if_another_was_removed(drive: Any) -> None:
     old, new = "limit x to 5 per session", "limit y to 1 per session"
     session = drive({"on_violation": "deny", "nets": [old]})
     on = session.monitor
@@ -99,8 +98,8 @@ def test_a_net_that_joins_has_a_state_of_its_own_where_another_was_removed(drive
         assert monitor.status() == f"{old}: budget: 4; now: x\n{new}: no token; not now: y"
 
 
-def test_a_rule_that_broke_while_it_moved_refuses_calls_that_were_looked_at_before() -> None:
-    """What was worked out for a tool is worked out anew."""
+def test_a_rule_that_failed_denies_calls_of_a_tool_with_a_cached_plan() -> None:
+    """The failure invalidates the plan."""
 
     def on_result(*_: Any) -> None:
         raise RuntimeError("no database")
@@ -120,16 +119,16 @@ def test_a_rule_that_broke_while_it_moved_refuses_calls_that_were_looked_at_befo
     assert (first.action, second.action, second.errors) == ("allow", "deny", ("n",))
 
 
-def test_more_tools_than_are_remembered_are_judged_alike(ruled: Any) -> None:
-    """A model may invent any number of names."""
+def test_more_tools_than_the_cache_holds_are_evaluated_alike(ruled: Any) -> None:
+    """A model may invent any number of tool names."""
     monitor = ruled({"type": "count", "tool": "*", "max": 2 * PLANS_BOUND}).monitor
     actions = [monitor.propose(ToolCall(id=f"c{n}", name=f"t{n}")).action for n in range(2 * PLANS_BOUND + 1)]
 
     assert actions == ["allow"] * 2 * PLANS_BOUND + ["deny"]
 
 
-def test_more_combinations_of_conditions_than_are_remembered_are_judged_alike(ruled: Any) -> None:
-    """Each condition on the input is asked of each call; only what follows from the answers is remembered."""
+def test_more_combinations_of_conditions_than_the_cache_holds_are_evaluated_alike(ruled: Any) -> None:
+    """Each condition is evaluated for each call. Only what follows from the results is cached."""
     bits = range(PLANS_KEPT.bit_length())
     rules = (
         {"type": "blocklist", "id": f"r{n}", "tools": [{"tool": "x", "where": [{"path": f"$.b{n}", "equals": True}]}]}
@@ -144,8 +143,7 @@ def test_more_combinations_of_conditions_than_are_remembered_are_judged_alike(ru
         assert [v.rule for v in decision.violations] == [f"r{n}" for n in bits if number >> n & 1]
 
 
-def test_what_is_remembered_of_reports_does_not_grow(drive: Any) -> None:
-    """A run may report for days."""
+def test_the_state_does_not_grow_with_usage_reports(drive: Any) -> None:
     session = drive({"limits": {"max_total_tokens": 10**9}})
     sizes = []
     for n in range(4_000):
@@ -167,8 +165,8 @@ def start(on: Monitor, id: str, tool: str = "x", turn: int = 0, **input: Any) ->
     return [violation.rule for violation in on.observe(event)]
 
 
-def test_a_decision_spends_nothing_and_the_start_of_its_call_does(ruled: Any) -> None:
-    """Two calls are allowed while none has started; the one that starts is not judged again."""
+def test_a_decision_spends_nothing_until_its_call_starts(ruled: Any) -> None:
+    """Two calls are allowed while none has started. The one that starts is not evaluated again."""
     on = ruled({"type": "count", "id": "once", "tool": "x", "max": 1}).monitor
 
     assert [decided(on, "a"), decided(on, "b")] == ["allow", "allow"]
@@ -176,8 +174,7 @@ def test_a_decision_spends_nothing_and_the_start_of_its_call_does(ruled: Any) ->
     assert decided(on, "c") == "deny"
 
 
-def test_a_call_that_starts_with_another_input_than_was_decided_is_judged_as_it_runs(ruled: Any) -> None:
-    """What was allowed says nothing of it."""
+def test_a_call_that_starts_with_another_input_is_evaluated_again(ruled: Any) -> None:
     on = ruled(
         {"type": "blocklist", "id": "one", "tools": [{"tool": "x", "where": [{"path": "$.n", "equals": 1}]}]}
     ).monitor
@@ -186,8 +183,8 @@ def test_a_call_that_starts_with_another_input_than_was_decided_is_judged_as_it_
     assert start(on, "a", n=1) == ["one"]
 
 
-def test_a_call_is_decided_as_things_stand_when_it_is_decided(ruled: Any) -> None:
-    """Its response was not over when it was asked for, and is now."""
+def test_a_call_is_decided_in_the_state_at_the_time_of_the_decision(ruled: Any) -> None:
+    """The earlier turn was active when the call was requested, and is over now."""
     on = ruled({"type": "max_parallel", "tool": "*", "max": 1}).monitor
     on.observe(ev.TurnStarted(turn=1))
     start(on, "a", turn=1)
@@ -198,8 +195,8 @@ def test_a_call_is_decided_as_things_stand_when_it_is_decided(ruled: Any) -> Non
     assert (before, decided(on, "b")) == (("allow", "deny"), "allow")
 
 
-def test_a_call_that_was_decided_and_never_started_has_not_failed(ruled: Any) -> None:
-    """It was refused, or an outcome was made up; what a start would have spent is not given back."""
+def test_a_call_that_never_started_has_not_failed(ruled: Any) -> None:
+    """It was denied, or its outcome was made up, so nothing that a start would have spent is returned."""
     on = ruled({"type": "forbids_after", "id": "after", "tool": "x", "tools": ["y"]}).monitor
     start(on, "s", o=1)
     decided(on, "a")

@@ -1,4 +1,4 @@
-"""The compiled monitor against a naive second reading of the language (tests/reference), on made-up sessions."""
+"""The compiled monitor against a naive reference implementation (tests/reference), on generated sessions."""
 
 import os
 from collections import Counter
@@ -16,7 +16,7 @@ from proctor.policies import PolicyError, ToolCall
 from proctor.policies.events import ToolCallCompleted
 
 LONG = int(os.environ.get("PROCTOR_LONG") or 0)
-"""Sessions of each family in a long run; 0 for the usual number."""
+"""Sessions of each family in a long run; 0 for the default number."""
 USUAL = 200
 """Sessions of each family."""
 
@@ -24,14 +24,14 @@ thorough = settings(max_examples=(LONG or USUAL) // SESSIONS, suppress_health_ch
 few = settings(thorough, max_examples=4, deadline=None)
 
 SHARE = 20 if LONG else 200
-"""One proposal in this many, at least, is answered one way and the other; chance has more room in a small lot."""
+"""At least one proposal in this many must be allowed, and one denied. Small samples vary more."""
 MET = {"completed", "failed", "in flight", "refused by the provider", "sub-agent", "another run", "allow"}
 
 
 def check_reach(seen: Counter[str], *, objects: bool = True) -> None:
-    """Agreeing where nothing happens proves nothing: both answers came often, and every turn a call can take.
+    """Both decisions and every order of a call's events occurred often enough; agreement on nothing proves nothing.
 
-    `objects` is False for a family that refuses no call.
+    `objects` is False for a family that denies no call.
     """
     answers = seen["objected"] + seen["agreed"]
 
@@ -42,16 +42,16 @@ def check_reach(seen: Counter[str], *, objects: bool = True) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_each_kind_is_judged_as_its_text_says(kind: str) -> None:
-    """Decisions with their actions, violated rules and statuses agree, however the state was come by."""
+def test_each_family_is_evaluated_as_specified(kind: str) -> None:
+    """Decisions, actions, violated rules and statuses agree: live, restored and rebuilt."""
     more = 4 if kind == "nets" and not LONG else 1  # few nets move for long
     seen = judged_alike(kind, settings(thorough, max_examples=more * thorough.max_examples), session)
     check_reach(seen, objects=kind != "require")
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_supervised_sessions_are_judged_as_their_text_says(kind: str) -> None:
-    """Ids used again, late and expired approvals, rewritten inputs and resumed sessions agree at every step.
+def test_supervised_sessions_are_evaluated_as_specified(kind: str) -> None:
+    """Reused ids, late and expired approvals, rewritten inputs and resumed sessions agree at every step.
 
     A longer run is `python -m tests.fuzz sessions`.
     """
@@ -68,10 +68,10 @@ fields = ["type", "tool", "tools", "first", "then", "max", "within", "key", "req
 
 @thorough
 @given(any_rule, st.dictionaries(st.sampled_from(fields), junk, min_size=1, max_size=2), sessions)
-def test_any_document_is_an_error_at_load_or_can_be_judged(
+def test_any_document_is_an_error_at_load_or_can_be_evaluated(
     rule: Any, other: dict[str, Any], steps: list[Step]
 ) -> None:
-    """Rules with fields that are anything at all: every problem is a PolicyError, and what loads raises nothing."""
+    """Any field may have any value. Every problem is a PolicyError, and a policy that loads raises nothing."""
     try:
         policy = compiled([{"name": "p", "rules": [{**rule, **other}]}])
     except PolicyError:

@@ -1,4 +1,6 @@
-"""Every session of up to five calls over three tools, for every rule that speaks of order."""
+"""The monitor against the reference, on every session of up to five calls over three tools, for every
+ordering rule.
+"""
 
 import itertools
 from collections.abc import Iterator
@@ -15,7 +17,7 @@ MEMBERS += [[["a", "b"], "c"], ["*", "b"]]
 
 
 def order_rules() -> Iterator[dict[str, Any]]:
-    """The rules of order over three tools, those that overlap included."""
+    """Ordering rules over three tools, including overlapping ones."""
     for left, right in PAIRS:
         yield {"type": "before", "first": left, "then": right}
         yield {"type": "immediately_before", "first": left, "then": right}
@@ -36,8 +38,10 @@ RULES = list(order_rules())
 
 @pytest.mark.parametrize("action", ["deny", "warn"])
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: "-".join(str(value) for value in rule.values()))
-def test_a_rule_of_order_is_judged_as_its_text_says_on_every_short_session(rule: dict[str, Any], action: str) -> None:
-    """Decisions and statuses agree on every session: where a call is refused, and, of four calls, only reported."""
+def test_an_ordering_rule_is_evaluated_as_specified_on_every_short_session(rule: dict[str, Any], action: str) -> None:
+    """Decisions and statuses agree on every session, with denied calls and, for up to four calls, with
+    warnings only.
+    """
     stack = [{"name": "p", "rules": [{**rule, "action": action}]}]
     policy = compiled(stack)
     Twins(stack, policy).play([])

@@ -1,4 +1,4 @@
-"""Limits against adding everything up again (tests/reference/limits.py)."""
+"""Limits against a reference that recomputes every sum (tests/reference/limits.py)."""
 
 import os
 from collections import Counter
@@ -17,7 +17,7 @@ from proctor.policies.events.calls import input_digest
 
 LONG = int(os.environ.get("PROCTOR_LONG") or 0)
 USUAL = 500
-"""Sessions in a long run, and usually."""
+"""Sessions in a long run, and by default."""
 HELD_TOOL = {"type": "blocklist", "tools": ["held"], "action": "request_approval"}
 
 
@@ -39,7 +39,7 @@ def drawn(random: Random) -> dict[str, Any]:
 
 
 class Sessions:
-    """One made-up session at a time on a monitor and by adding up; every moment is compared."""
+    """One generated session at a time, on a monitor and on the reference; both are compared after every step."""
 
     def __init__(self, random: Random) -> None:
         self.random = random
@@ -62,7 +62,7 @@ class Sessions:
         self.counts: Counter[str] = Counter()
 
     def play(self) -> None:
-        """Up to 16 moments."""
+        """Up to 16 steps."""
         self.begin()
         for _ in range(self.random.randint(1, 15)):
             self.now += self.random.choice([0, 0, 1, 2, 5])
@@ -92,7 +92,7 @@ class Sessions:
             self.deadline()
 
     def deadline(self) -> None:
-        """The monitor names the first moment at which a clock rings."""
+        """The monitor's deadline is the first time at which a limit is exceeded."""
         due = self.monitor.deadline()
         if due is None:
             assert not self.naive.rings(self.past, self.now + 1_000)
@@ -171,7 +171,7 @@ class Sessions:
             self.happened(ev.ToolCallStarted(**common, turn=self.turn), started)
 
     def end(self) -> None:
-        """A call that waits ends, or is approved."""
+        """A pending call ends, or is approved."""
         if not self.waiting:
             return self.tick()
         id = self.random.choice(list(self.waiting))
@@ -195,8 +195,8 @@ def _time(ms: int) -> datetime:
     return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=ms)
 
 
-def test_limits_are_judged_as_their_text_says() -> None:
-    """Reports, warnings, refusals with their actions and deadlines agree at every moment, live and restored."""
+def test_limits_are_evaluated_as_specified() -> None:
+    """Findings, warnings, actions and deadlines agree at every step, live and restored."""
     counts: Counter[str] = Counter()
     for seed in range(LONG or USUAL):
         sessions = Sessions(Random(seed))

@@ -1,4 +1,4 @@
-"""Sessions made to hurt: whatever an agent says, the monitor answers, and what it keeps stays bounded."""
+"""Hostile sessions: the monitor decides on any value that an agent sends, and its state stays bounded."""
 
 import os
 from typing import Any
@@ -56,14 +56,14 @@ def nested(depth: int, kind: str) -> Any:
 
 
 def circle() -> Any:
-    """What only Python can make: a list that holds an object that holds the list, twice."""
+    """An object that only Python can build: a list that holds an object that holds the list, twice."""
     value: list[Any] = [1]
     value += [{"o": value}, {"o": value}]
     return value
 
 
 def shared() -> Any:
-    """A few lists that would take the age of the universe to write out: each holds the one before twice."""
+    """A few lists whose text would be astronomically long: each holds the previous one twice."""
     value: list[Any] = [1]
     for _ in range(100):
         value = [value, value]
@@ -91,7 +91,7 @@ VALUES = {
 
 @pytest.fixture(scope="module")
 def policy() -> CompiledPolicy:
-    """Every family that keeps something of a call, none of which refuses plain calls."""
+    """Every family that stores something of a call; none denies plain calls."""
     compiled: CompiledPolicy = compile_policy(merge_policies(parse_policies(DOCUMENT)))
     return compiled
 
@@ -100,8 +100,8 @@ def policy() -> CompiledPolicy:
     *(pytest.param(tool, value, id=f"{tool} {name}") for name, value in VALUES.items() for tool in ("x", "go")),
     *((tool, value) for value in (1, VALUES["half a character"]) for tool in ("\ud800", "x" * 100_000)),
 ])  # fmt: skip
-def test_no_value_gets_an_exception_out_of_the_monitor(policy: CompiledPolicy, tool: str, value: Any) -> None:
-    """As input, output, message and id; proposed or only seen; and the state can be written and read back."""
+def test_no_value_raises_in_the_monitor(policy: CompiledPolicy, tool: str, value: Any) -> None:
+    """As input, output, message and id, proposed or only observed. The snapshot can be restored."""
     monitor = policy.monitor()
     call: dict[str, Any] = {"tool_name": tool, "tool_input": {"o": value, "p": value}}
     monitor.observe(ev.MessageSent(content=value))
@@ -118,23 +118,24 @@ def test_no_value_gets_an_exception_out_of_the_monitor(policy: CompiledPolicy, t
     assert policy.restore(monitor.snapshot()).state.session.count == monitor.state.session.count
 
 
-def many(parts: int) -> dict[str, Any]:
-    """An input with so many parts, the object itself among them."""
+def input_of_parts(parts: int) -> dict[str, Any]:
+    """An input with this many parts, including the object itself."""
     return {f"k{number}": number for number in range(parts - 1)}
 
 
 @pytest.mark.parametrize(("parts", "action"), [(MOST_PARTS, "allow"), (MOST_PARTS + 1, "deny")])
-def test_an_input_of_texts_and_numbers_alone_has_the_same_bound(parts: int, action: str) -> None:
-    """Its elements are parts as those of a list are."""
+def test_an_object_of_plain_values_has_the_same_bound_as_a_list(parts: int, action: str) -> None:
     monitor = compile_policy(merge_policies(parse_policies({"name": "p"}))).monitor()
 
-    assert monitor.propose(ToolCall(id="1", name="x", input=many(parts), turn=1)).action == action
+    assert monitor.propose(ToolCall(id="1", name="x", input=input_of_parts(parts), turn=1)).action == action
 
 
 @pytest.mark.parametrize("doc", [{}, {"rules": [{"type": "count", "tool": "*", "max": 9, "key": "$.o"}]}, DOCUMENT])
 @pytest.mark.parametrize("value", [circle(), shared()], ids=["circle", "shared"])
-def test_an_input_without_end_is_refused_with_what_is_wrong(doc: dict[str, Any], value: Any) -> None:
-    """A function's own objects may hold themselves; nothing follows them for ever, at the gate or in the record."""
+def test_a_cyclic_or_unbounded_input_is_denied_with_the_reason(doc: dict[str, Any], value: Any) -> None:
+    """A Python function's objects may contain themselves. Neither the gate nor the event log follows them
+    for ever.
+    """
     document = {"version": 1, "name": "p", "on_violation": "deny", **doc}
     monitor = compile_policy(merge_policies(parse_policies(document))).monitor()
     decision = monitor.propose(ToolCall(id="1", name="x", input={"o": value}, turn=1))
@@ -156,10 +157,10 @@ def test_an_input_without_end_is_refused_with_what_is_wrong(doc: dict[str, Any],
         (ev.ToolCallStarted(tool_call_id="2", tool_name="x", turn="x"), "not supported between"),  # type: ignore[arg-type]
     ],
 )
-def test_a_call_whose_fields_have_wrong_types_is_a_violation(
+def test_a_call_with_fields_of_wrong_types_is_a_violation(
     policy: CompiledPolicy, event: ev.ToolCallStarted, wrong: str
 ) -> None:
-    """It is refused at the gate, and nothing of it stays in a state that could not be read back."""
+    """The gate denies it, and the state keeps nothing that could not be restored."""
     monitor = policy.monitor()
     monitor.observe(ev.ToolCallStarted(tool_call_id="1", tool_name="x", turn=1))
     call = ToolCall(id=event.tool_call_id, name=event.tool_name, turn=event.turn)
@@ -177,16 +178,16 @@ def test_a_call_whose_fields_have_wrong_types_is_a_violation(
         ({"type": "tool_call_started"}, "expected an event, got a value of type `dict`"),
     ],
 )
-def test_an_event_that_cannot_be_judged_is_one_clear_error(policy: CompiledPolicy, event: Any, wrong: str) -> None:
-    """Fields of wrong types, or what is no event at all: never passed over."""
+def test_an_event_that_cannot_be_evaluated_is_an_error(policy: CompiledPolicy, event: Any, wrong: str) -> None:
+    """Fields of wrong types, or no event at all, are never ignored."""
     with pytest.raises(EventError, match=wrong):
         policy.monitor().observe(event)
 
 
-def test_a_text_with_more_occurrences_than_can_be_listed_is_refused_and_supplies_the_first(
+def test_a_text_with_too_many_matches_is_denied_as_input_and_supplies_its_first_as_output(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A search beyond what is looked at first may go through all that follows, so the work is bounded."""
+    """A search beyond the first bytes may read all that follows, so its work is bounded."""
     monkeypatch.setattr(machine, "VIEW", 16)
     monkeypatch.setattr(regexes, "WORK", 10_000)
     supplying = {"tool": "read", "regex": "x|id-\\d"}
@@ -209,8 +210,8 @@ def test_a_text_with_more_occurrences_than_can_be_listed_is_refused_and_supplies
     assert "`id-2` did not come from" in ask("id-2")
 
 
-def test_occurrences_are_listed_in_long_texts_as_in_short_ones() -> None:
-    """Where the next is far, where one is longer than is looked at first, where characters are several bytes."""
+def test_matches_are_listed_in_long_texts_as_in_short_ones() -> None:
+    """The next match is far away, longer than the first view, or of characters of several bytes."""
     far, long = "." * 3 * regexes.VIEW, "é" * regexes.VIEW
 
     for view in (0, regexes.VIEW):
@@ -221,16 +222,16 @@ def test_occurrences_are_listed_in_long_texts_as_in_short_ones() -> None:
         assert list(regexes.Regex("\\d*").values(["é1"], view)) == ["", "1", ""]
 
 
-def test_a_pattern_that_would_rather_have_something_far_off_is_listed_in_little_work() -> None:
-    """In what tools returned the nearer is taken; in what a call asks for nothing is passed over."""
+def test_a_pattern_that_prefers_a_distant_match_is_listed_in_little_work() -> None:
+    """In outputs the nearer match is used; in the input of a call no match is skipped."""
     text = "x" * 3 + "." * regexes.VIEW + "y"
 
     assert list(regexes.Regex("x.*y|x").values([text], regexes.VIEW)) == ["x"] * 3
     assert list(regexes.Regex("x.*y|x").values([text])) == [text]
 
 
-def test_outcomes_before_their_calls_and_repeated_ones_change_nothing(policy: CompiledPolicy) -> None:
-    """An outcome for an unknown id, twice, and after the end of its call."""
+def test_outcomes_without_a_call_and_repeated_ones_change_nothing(policy: CompiledPolicy) -> None:
+    """An outcome for an unknown id, and the same outcome twice."""
     monitor = policy.monitor()
     before = monitor.snapshot()
     for _ in range(2):
@@ -249,9 +250,9 @@ def test_outcomes_before_their_calls_and_repeated_ones_change_nothing(policy: Co
     assert monitor.snapshot() == after
 
 
-def test_the_state_stops_growing(policy: CompiledPolicy, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Past BOUND values a rule and FINISHED_KEPT ids a run (fewer here), more calls keep no more (a million in a long
-    run).
+def test_the_state_is_bounded(policy: CompiledPolicy, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond BOUND values a rule and FINISHED_KEPT ids a run (fewer here), more calls add nothing (a million in a
+    long run).
     """
     kept = FINISHED_KEPT if LONG else BOUND
     monkeypatch.setattr(call_table, "FINISHED_KEPT", kept)
@@ -270,8 +271,7 @@ def test_the_state_stops_growing(policy: CompiledPolicy, monkeypatch: pytest.Mon
     assert sizes[0] < 30_000_000
 
 
-def test_every_family_that_may_be_judged_is_among_the_differential_tests() -> None:
-    """A new family needs a second reading."""
+def test_every_family_has_a_differential_test() -> None:
     from proctor.policies.rules import RULES as WRITTEN
 
     assert set(WRITTEN) == {family.split()[0] for family in FAMILIES}

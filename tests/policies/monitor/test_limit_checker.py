@@ -1,4 +1,4 @@
-"""Limits: what counts, when they are exceeded, what they do then (docs: Policies, Limits)."""
+"""Limits: what counts, when they are exceeded, and what follows (docs: Policies, Limits)."""
 
 import json
 import subprocess
@@ -23,7 +23,7 @@ SPENDING = ["max_total_tokens", "max_cost_usd", "max_turns", "max_duration_ms", 
 
 
 def exceed(session: Any, limit: str) -> str:
-    """Go past a limit of 0 and ask for a call."""
+    """Exceed a limit of 0, then propose a call."""
     session.monitor.tick(1_000)
     session.see(ev.RunStarted(run_id="r", at=START))
     session.see(usage(input_tokens=1, cost_usd=1.0))
@@ -32,8 +32,8 @@ def exceed(session: Any, limit: str) -> str:
 
 
 @pytest.mark.parametrize("limit", SPENDING)
-def test_a_limit_that_only_inherits_deny_ends_the_run(drive: Any, limit: str) -> None:
-    """A refusal stops no spending, so `deny` from the policy or from another of the stack cancels."""
+def test_a_limit_that_only_inherits_deny_cancels_the_run(drive: Any, limit: str) -> None:
+    """Denied calls still cost money, so a `deny` inherited from the policy or the stack cancels."""
     own = drive({"limits": {limit: 0}, "on_violation": "deny"})
     stack = drive({"limits": {limit: 0}, "on_violation": "warn"}, {"name": "q", "on_violation": "deny"})
 
@@ -41,8 +41,8 @@ def test_a_limit_that_only_inherits_deny_ends_the_run(drive: Any, limit: str) ->
     assert {v.action for v in own.found} == {"cancel"}
 
 
-def test_a_warning_on_record_is_not_given_again_where_the_record_is_folded(drive: Any) -> None:
-    """Folding the stored events gives the state that was live."""
+def test_a_recorded_warning_is_not_repeated_when_the_log_is_replayed(drive: Any) -> None:
+    """Replaying the stored events gives the state that was live."""
     session = drive({"limits": {"max_total_tokens": {"max": 100, "warn_at": 0.5}}})
     session.see(usage(input_tokens=60))
     session.see(ev.BudgetWarned(limit="max_total_tokens", used=60, max=100, fraction=0.6))
@@ -51,7 +51,7 @@ def test_a_warning_on_record_is_not_given_again_where_the_record_is_folded(drive
 
 
 def test_the_users_table_prices_tokens_with_cached_and_reasoning_rates(drive: Any) -> None:
-    """Cache and reasoning tokens are part of input and output, at their own rates."""
+    """Cached and reasoning tokens are part of input and output, and have their own rates."""
     price = {
         "input_usd_per_mtok": 10,
         "output_usd_per_mtok": 20,
@@ -73,8 +73,8 @@ def test_the_users_table_prices_tokens_with_cached_and_reasoning_rates(drive: An
     assert session.monitor.metadata == {"prices": ["policy:mine"]}
 
 
-def test_a_public_price_is_used_where_the_table_has_none(drive: Any) -> None:
-    """From the data of genai-prices; the matched price is recorded."""
+def test_a_public_price_is_used_if_the_table_has_none(drive: Any) -> None:
+    """It comes from genai-prices, and the matched price is recorded."""
     pytest.importorskip("genai_prices", reason="pip install '.[prices]'")
     session = drive({"limits": {"max_cost_usd": 1}})
     session.see(usage(model="claude-sonnet-4-5", input_tokens=100_000))
@@ -83,8 +83,8 @@ def test_a_public_price_is_used_where_the_table_has_none(drive: Any) -> None:
     assert session.monitor.metadata == {"prices": ["genai-prices:anthropic/claude-sonnet-4-5"]}
 
 
-def test_after_the_end_of_a_run_nothing_is_due(drive: Any) -> None:
-    """Until another begins; what comes meanwhile starts no clock."""
+def test_no_deadline_is_due_between_runs(drive: Any) -> None:
+    """Events after a run's end start no clock."""
     session = drive({"limits": {"max_duration_ms": 5_000, "max_idle_ms": 2_000}})
     session.see(ev.RunStarted(run_id="r", at=START))
     due = session.monitor.deadline()
@@ -95,8 +95,8 @@ def test_after_the_end_of_a_run_nothing_is_due(drive: Any) -> None:
     assert (due, over, session.monitor.deadline()) == (ev.at_ms(START) + 2_001, None, None)
 
 
-def test_a_run_whose_session_was_over_before_any_clock_ran_has_its_whole_time(drive: Any) -> None:
-    """The events before had no time, or came after the end."""
+def test_a_run_of_a_session_without_earlier_times_has_its_whole_duration(drive: Any) -> None:
+    """The earlier events had no time, or came after the end."""
     session = drive({"limits": {"max_duration_ms": {"max": 5_000, "scope": "session"}}})
     session.see(ev.RunCompleted(run_id="a"))
     session.see(ev.MessageReceived(content="late", at=START))
@@ -106,7 +106,7 @@ def test_a_run_whose_session_was_over_before_any_clock_ran_has_its_whole_time(dr
 
 
 def test_an_unknown_price_skips_the_limit_and_says_so_or_refuses(drive: Any) -> None:
-    """`unpriced: warn` is the default; where nothing was used, nothing is missing from what it cost."""
+    """`unpriced: warn` is the default. Without usage, no price is missing."""
     session = drive({"limits": {"max_cost_usd": 0.01}})
     assert session.see(usage(model="nobody-knows", input_tokens=10**9)) == []
     assert session.monitor.metadata["unpriced"] == ["nobody-knows"]
@@ -124,10 +124,8 @@ BESIDE = [
 
 @pytest.mark.parametrize(("limit", "kind"), BESIDE)
 @pytest.mark.parametrize("scope", ["delta", "cumulative"])
-def test_tokens_count_where_they_are_reported_beside_what_they_are_part_of(
-    drive: Any, limit: str, scope: str, kind: str
-) -> None:
-    """Cached input, and reasoning; of an event made in Python, and of one read from a record."""
+def test_tokens_reported_beside_their_total_are_added(drive: Any, limit: str, scope: str, kind: str) -> None:
+    """Cached input and reasoning, in an event created in Python and in one decoded from the log."""
     part = "output_tokens" if kind == "reasoning" else "input_tokens"
     counts: dict[str, Any] = {"scope": scope, part: 10, f"{kind}_tokens": 500_000}
     for event in (usage(**counts), decode_event(json.dumps({"type": "token_usage_updated", **counts}))):
@@ -137,8 +135,8 @@ def test_tokens_count_where_they_are_reported_beside_what_they_are_part_of(
 
 
 @pytest.mark.parametrize("scope", ["delta", "cumulative"])
-def test_cached_tokens_among_the_input_count_once(drive: Any, scope: str) -> None:
-    """The shape that an adapter converts to; it stays as it is when it is written and read again."""
+def test_cached_tokens_within_the_input_count_once(drive: Any, scope: str) -> None:
+    """Adapters convert to this shape, and it survives encoding and decoding."""
     report = usage(scope=scope, input_tokens=900, cache_read_tokens=600, cache_write_tokens=300)
     session = drive({"limits": {"max_total_tokens": 900}})
 
@@ -222,8 +220,8 @@ assert verify(strict, keeps=strict).verdict == "proved"
 """
 
 
-def test_one_more_limit_is_one_more_row(tmp_path: Path) -> None:
-    """It is read, checked, counted, warned of and said in words as any other."""
+def test_a_new_limit_is_one_row_of_the_table(tmp_path: Path) -> None:
+    """It is parsed, checked, counted, warned of and described as any other."""
     script = tmp_path / "one_more.py"
     script.write_text(f"LAST_ROW, ONE_MORE = {LAST_ROW!r}, {ONE_MORE!r}\n{WITH_ONE_MORE}")
     done = subprocess.run([sys.executable, "-W", "error", str(script)], capture_output=True, text=True, check=False)

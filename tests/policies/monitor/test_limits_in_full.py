@@ -1,6 +1,6 @@
-"""Every limit, of the run and of the session, over two runs: used, found, warned of and due, step by step.
+"""Every limit, of a run and of a session, over two runs: usage, findings, warnings and deadlines at every step.
 
-PROCTOR_TRANSCRIPTS=write pytest tests/policies/monitor/test_limits_in_full.py writes it down anew.
+PROCTOR_TRANSCRIPTS=write pytest tests/policies/monitor/test_limits_in_full.py rewrites the transcript.
 """
 
 import os
@@ -30,7 +30,7 @@ MOST = {
 }
 PRICES = {"m*": {"input_usd_per_mtok": 10_000, "output_usd_per_mtok": 20_000, "cache_read_usd_per_mtok": 1_000}}
 ACTIONS = {"max_tool_calls": "deny"}
-"""What an inherited `deny` comes to: only further calls can be refused, the rest ends the run."""
+"""The effect of an inherited `deny`: one limit can deny further calls, the others cancel the run."""
 
 
 def policy(name: str, **more: Any) -> dict[str, Any]:
@@ -51,7 +51,9 @@ def tokens(input: int, output: int, **more: Any) -> Event:
 
 
 def events() -> Iterator[tuple[int, Event | str]]:
-    """What happens, and when; a text is a call that is proposed and, if it may, runs to its end; "" is a tick."""
+    """The events and their times. A text is a call that is proposed and, if allowed, runs to its end; ""
+    is a tick.
+    """
     for run, began in (("r1", 0), ("r2", 100_000)):
         yield began, ev.RunStarted(model="m1", run_id=run)
         yield began + 1_000, ev.TurnStarted(turn=1)
@@ -75,7 +77,7 @@ def events() -> Iterator[tuple[int, Event | str]]:
 
 
 class LimitsSession:
-    """A monitor that observes all of it; if `restored`, it is made from its snapshot before each step."""
+    """A monitor that observes these events. If `restored`, it is restored from its snapshot before each step."""
 
     def __init__(self, stack: list[dict[str, Any]], *, restored: bool) -> None:
         policies = [policy for document in stack for policy in parse_policies(document)]
@@ -85,7 +87,7 @@ class LimitsSession:
         self.calls = 0
 
     def lines(self) -> Iterator[dict[str, Any]]:
-        """What changed with each step."""
+        """What each step changed."""
         before: dict[str, Any] = {}
         for at_ms, event in events():
             if self.restored:
@@ -103,7 +105,7 @@ class LimitsSession:
             yield {name: value for name, value in line.items() if value}
 
     def step(self, at_ms: int, event: Event | str) -> list[str]:
-        """One event, call or tick; what was found."""
+        """One event, call or tick; the findings."""
         at = datetime.fromtimestamp(at_ms / 1000, UTC)
         if isinstance(event, Event):
             return self.described(self.monitor.observe(msgspec.structs.replace(event, at=at)))
@@ -121,13 +123,13 @@ class LimitsSession:
 
     @staticmethod
     def described(violations: Any) -> list[str]:
-        """Each in one line."""
+        """One line for each."""
         return [f"{v.policy}/{v.rule} {v.action}: {v.message}; {v.details['expected']}" for v in violations]
 
 
 @pytest.mark.parametrize("restored", [False, True], ids=["live", "restored"])
 @pytest.mark.parametrize("name", STACKS)
-def test_limits_are_counted_as_written_down(name: str, restored: bool) -> None:
+def test_limits_are_counted_as_in_the_transcript(name: str, restored: bool) -> None:
     """Live, and restored from a snapshot before each step."""
     written = yaml.safe_load(PATH.read_text()) if PATH.exists() else {}
     lines = [*LimitsSession(STACKS[name], restored=restored).lines()]
@@ -138,8 +140,8 @@ def test_limits_are_counted_as_written_down(name: str, restored: bool) -> None:
     assert lines == written[name]
 
 
-def test_limits_say_what_they_are() -> None:
-    """Each with its unit, its name for people, its scope, whose it is and what follows."""
+def test_every_limit_has_its_descriptions() -> None:
+    """Its unit, its name for people, its scope, its policy and its effect."""
     names = ("of a run", "only warned of", "of a session")
     uses = [
         msgspec.to_builtins(use)
@@ -168,7 +170,7 @@ def test_limits_say_what_they_are() -> None:
     ]
 
 
-def counted(*reports: Event, model: str = "") -> tuple[int, list[str]]:
+def counted_tokens(*reports: Event, model: str = "") -> tuple[int, list[str]]:
     """The tokens of a run with these reports, and the models without a price."""
     session = LimitsSession(STACKS["of a run"], restored=False)
     session.monitor.observe(ev.RunStarted(model=model or None))
@@ -177,21 +179,20 @@ def counted(*reports: Event, model: str = "") -> tuple[int, list[str]]:
     return session.monitor.usage.total_tokens, session.monitor.metadata.get("unpriced", [])
 
 
-def test_a_total_that_falls_within_a_run_is_no_new_beginning() -> None:
-    """Only a run's first one may begin from zero."""
+def test_a_total_that_falls_within_a_run_is_not_a_new_start() -> None:
+    """Only the first total of a run may start at zero."""
     totals = [tokens(n, 0, scope="cumulative", event_id=f"u{n}") for n in (10, 9, 12)]
 
-    assert counted(*totals, model="m1") == (12, [])
+    assert counted_tokens(*totals, model="m1") == (12, [])
 
 
 @pytest.mark.parametrize(("model", "named"), [("", "unknown"), ("x1", "x1")])
-def test_a_model_without_a_price_is_named_once(model: str, named: str) -> None:
-    """One that nobody names is unknown; of no tokens nobody asks what they cost."""
-    assert counted(tokens(1, 1), tokens(2, 1), model=model) == (5, [named])
-    assert counted(tokens(0, 0), model=model) == (0, [])
+def test_a_model_without_a_price_is_reported_once(model: str, named: str) -> None:
+    """A report without a model is unknown. Without tokens, no price is missing."""
+    assert counted_tokens(tokens(1, 1), tokens(2, 1), model=model) == (5, [named])
+    assert counted_tokens(tokens(0, 0), model=model) == (0, [])
 
 
-def test_a_report_of_neither_scope_is_an_error() -> None:
-    """Nobody can tell what it counts."""
+def test_a_report_of_an_unknown_scope_is_an_error() -> None:
     with pytest.raises(EventError, match="neither `delta` nor `cumulative`"):
-        counted(tokens(1, 1, scope="total"))
+        counted_tokens(tokens(1, 1, scope="total"))

@@ -1,4 +1,6 @@
-"""Judging a call: one state for all rules, nothing spent by a refusal, approvals bound to the input shown."""
+"""The monitor decides calls: one state for all rules, denied calls spend nothing, approvals bind to the
+shown input.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -19,8 +21,8 @@ from proctor.policies.rules.petri_net import Net, Transition
 from proctor.policies.stack.clauses import clauses_of
 
 
-def test_an_unreadable_call_under_a_used_id_leaves_the_first_call_as_it_is(ruled: Any) -> None:
-    """It is refused, and its refusal is no failure of the call that runs."""
+def test_an_unreadable_call_with_a_used_id_does_not_change_the_first_call(ruled: Any) -> None:
+    """The call is denied, and the denial does not end the first call, which is running."""
     session = ruled({"type": "forbids_after", "tool": "x", "tools": ["y"]})
     endless: dict[str, Any] = {}
     endless["all"] = endless
@@ -32,8 +34,8 @@ def test_an_unreadable_call_under_a_used_id_leaves_the_first_call_as_it_is(ruled
     assert session.ask("y") == "deny"
 
 
-def test_the_asynchronous_checks_of_an_input_without_end_are_not_asked() -> None:
-    """It is refused at once."""
+def test_asynchronous_checks_are_not_called_for_an_unbounded_input() -> None:
+    """The call is denied at once."""
 
     async def check(call: ToolCall) -> bool:
         return True
@@ -55,8 +57,8 @@ def test_the_asynchronous_checks_of_an_input_without_end_are_not_asked() -> None
         "block git-push"),
     ({"aliases": {"Shell": ["bash"]}}, "block shell"),
 ])  # fmt: skip
-def test_a_net_added_on_a_live_run_knows_the_names_of_every_policy(member: dict[str, Any], line: str) -> None:
-    """A name that one member gives, in whatever way, means the same to a net that joins later."""
+def test_a_net_added_to_a_live_run_resolves_the_names_of_every_policy(member: dict[str, Any], line: str) -> None:
+    """A virtual name or alias of any policy has the same meaning in a net that is added later."""
     stack = [{"version": 1, "name": "org", **member}, {"version": 1, "name": "team"}]
     merged = merge_policies([policy for one in stack for policy in parse_policies(one)])
     monitor = compile_policy(merged).monitor()
@@ -72,8 +74,8 @@ def test_a_net_added_on_a_live_run_knows_the_names_of_every_policy(member: dict[
     Net(name="n", places=(), transitions=(Transition(name="t", inputs=("nowhere",), tools=("x",)),)),
     "map bash.command ls as list",
 ])  # fmt: skip
-def test_a_net_that_is_wrong_in_itself_is_not_added(net: Any) -> None:
-    """What is read from a file is checked no less when it joins a live run."""
+def test_an_invalid_net_is_not_added(net: Any) -> None:
+    """It is checked as a net in a file is."""
     monitor = compile_policy(Policy(name="p")).monitor()
     with pytest.raises(ValueError, match=r"is not a net|has no place|names tools and is not a net"):
         monitor.add_net(net)
@@ -81,8 +83,8 @@ def test_a_net_that_is_wrong_in_itself_is_not_added(net: Any) -> None:
     assert monitor.state.program.rules == ()
 
 
-def test_the_status_of_nets_says_where_they_stand_and_what_they_let_through(drive: Any) -> None:
-    """Those that were removed too; in words a prompt can carry."""
+def test_the_status_of_nets_has_their_markings_and_the_allowed_tools(drive: Any) -> None:
+    """Including removed nets; as text for a prompt."""
     release = {
         "name": "release",
         "places": ["idle", "tested", "out"],
@@ -110,8 +112,8 @@ def test_the_status_of_nets_says_where_they_stand_and_what_they_let_through(driv
     assert drive({}).monitor.status() == ""
 
 
-def test_a_net_that_has_run_to_its_end_is_named_and_nothing_is_judged_by_it(drive: Any) -> None:
-    """One that has not is no violation either, and calls after the end are judged as before it."""
+def test_a_net_at_its_end_is_reported_and_does_not_affect_later_calls(drive: Any) -> None:
+    """A net that has not reached its end is no violation either."""
     release = {
         "name": "release",
         "places": ["idle", "out"],
@@ -129,8 +131,8 @@ def test_a_net_that_has_run_to_its_end_is_named_and_nothing_is_judged_by_it(driv
     assert (session.monitor.finish().violations, other.monitor.finish().violations) == ((), ())
 
 
-def test_a_restored_snapshot_is_the_same_bytes(ruled: Any) -> None:
-    """In whatever order the state came about."""
+def test_a_restored_monitor_has_the_same_snapshot(ruled: Any) -> None:
+    """Whatever the order of its events."""
     rules = [{"type": "blocklist", "tools": ["push"], "id": name} for name in ("b", "a", "d", "c")]
     session = ruled(*rules, {"type": "count", "tool": "*", "max": 1})
     session.ask("push")
@@ -142,8 +144,8 @@ def test_a_restored_snapshot_is_the_same_bytes(ruled: Any) -> None:
     assert b'"violated":["a","b","c","count-1","d"]' in written
 
 
-def test_a_snapshot_of_another_policy_is_refused(ruled: Any) -> None:
-    """One clear error, no half-restored state; the same of what is no snapshot."""
+def test_a_snapshot_of_another_policy_is_rejected(ruled: Any) -> None:
+    """With an error and no partly restored state. So is text that is not a snapshot."""
     one, other = (ruled({"type": "require", "id": id, "tool": "x"}) for id in "ab")
     with pytest.raises(EventError, match="whose rules differ"):
         other.compiled.restore(one.monitor.snapshot())
@@ -153,7 +155,7 @@ def test_a_snapshot_of_another_policy_is_refused(ruled: Any) -> None:
 
 
 def test_a_decision_explains_itself_with_the_states_before_and_after() -> None:
-    """Only where the monitor was asked to explain."""
+    """Only if the monitor was asked to explain."""
     policy = parse_policies(
         {"version": 1, "name": "p", "rules": [{"type": "count", "id": "r", "tool": "x", "max": 1, "action": "deny"}]}
     )[0]
@@ -193,8 +195,8 @@ def test_a_decision_explains_itself_with_the_states_before_and_after() -> None:
         (lambda: Capabilities(compiles="deny"), "`compiles` is a list of names, not the text `deny`"),  # type: ignore[arg-type]
     ],
 )
-def test_an_argument_of_a_wrong_type_is_one_clear_error(make: Callable[[], object], wrong: str) -> None:
-    """The letters of a lone text are never taken for names."""
+def test_an_argument_of_a_wrong_type_is_an_error(make: Callable[[], object], wrong: str) -> None:
+    """A single text is never read as a list of one-letter names."""
     with pytest.raises(ValueError, match=wrong):
         make()
 
@@ -210,10 +212,10 @@ def test_an_argument_of_a_wrong_type_is_one_clear_error(make: Callable[[], objec
     (lambda m, wrong: merge_policies(wrong), PolicyError, "a list of policies"),
     (lambda m, wrong: compile_policy(wrong), PolicyError, "a policy"),
 ])  # fmt: skip
-def test_an_argument_of_the_wrong_kind_is_one_clear_error(
+def test_an_argument_of_the_wrong_kind_is_an_error(
     use: Callable[[Any, Any], object], error: type[Exception], wanted: str
 ) -> None:
-    """It names what was expected and what came, and nothing has changed."""
+    """It names the expected and the actual type, and the state is unchanged."""
     monitor = compile_policy(Policy(name="p", limits=Limits(max_duration_ms=1_000))).monitor()
     before = monitor.snapshot()
 
@@ -222,8 +224,8 @@ def test_an_argument_of_the_wrong_kind_is_one_clear_error(
     assert monitor.snapshot() == before
 
 
-def test_a_validator_is_asked_only_where_no_net_refuses() -> None:
-    """Whatever the order of the nets; what a net only asks a person about is validated all the same."""
+def test_validators_are_called_only_if_no_net_denies() -> None:
+    """In any order of the nets. A call that a net asks about is validated too."""
     nets = [
         {"name": "free", "places": [], "transitions": [{"name": "go", "tools": ["x", "y"]}]},
         "require a before x",
@@ -244,15 +246,17 @@ def test_a_validator_is_asked_only_where_no_net_refuses() -> None:
 
 
 def explained(session: Any, *calls: dict[str, Any]) -> str:
-    """The explanation of the last of these calls of x."""
+    """The explanation of the last of these calls of `x`."""
     monitor = session.compiled.monitor(explain=True)
     decisions = [monitor.propose(ToolCall(id=str(n), name="x", input=input)) for n, input in enumerate(calls)]
     return str(decisions[-1].explain())
 
 
 @pytest.mark.parametrize(("values", "more"), [(6, ""), (7, "; 1 more"), (9, "; 3 more")])
-def test_an_explanation_shows_a_few_instances_and_counts_the_others(ruled: Any, values: int, more: str) -> None:
-    """A model can make very many. The last call's is not there yet."""
+def test_an_explanation_shows_a_few_instances_and_the_number_of_the_others(
+    ruled: Any, values: int, more: str
+) -> None:
+    """A model can create very many. The instance of the last call does not exist yet."""
     session = ruled({"type": "count", "id": "r", "tool": "x", "max": 1, "key": "$.id"})
     explanation = explained(session, *({"id": f"v{n}"} for n in range(values)))
     before = explanation.partition("[")[2].partition(" -> ")[0]
@@ -260,7 +264,7 @@ def test_an_explanation_shows_a_few_instances_and_counts_the_others(ruled: Any, 
     assert before == "; ".join(f"v{n}: total: 1, attempts: 0, turns: 0, forgotten: 0" for n in range(5)) + more
 
 
-def test_an_explanation_names_a_limit_that_refuses(drive: Any) -> None:
+def test_an_explanation_names_a_limit_that_denies(drive: Any) -> None:
     """Beside the rules, which have states."""
     session = drive(
         {
@@ -278,7 +282,7 @@ def test_an_explanation_names_a_limit_that_refuses(drive: Any) -> None:
 
 
 def test_a_deferred_transition_without_tools_is_an_error() -> None:
-    """It would wait for nothing."""
+    """It would never fire."""
     net = {"name": "n", "places": ["a"], "transitions": [{"name": "t", "outputs": ["a"], "deferred": True}]}
 
     with pytest.raises(PolicyError, match="names the tools it waits for"):
@@ -291,8 +295,10 @@ def test_a_deferred_transition_without_tools_is_an_error() -> None:
     ({"nets": ["limit x to 1 per session"]}, "[budget: 1 -> no token]"),
     ({"rules": [{"type": "loop", "id": "r", "window": 9, "threshold": 5}]}, "[recent: none -> recent: 1]"),
 ])  # fmt: skip
-def test_an_explanation_shows_where_a_rule_stood_and_stands(drive: Any, document: Any, shown: str) -> None:
-    """Before any call, and after it; of calls that a rule remembers in figures."""
+def test_an_explanation_shows_the_state_of_a_rule_before_and_after_the_call(
+    drive: Any, document: Any, shown: str
+) -> None:
+    """Without calls, and after some; also of rules whose state has numbers."""
     assert shown in explained(drive(document), {})
 
 
@@ -300,10 +306,12 @@ def test_an_explanation_shows_where_a_rule_stood_and_stands(drive: Any, document
     ({"type": "count", "tool": "a", "max": 2, "of": "completed"}, {"total": 3}, {"total": 4}),
     ({"type": "forbids_after", "tool": "a", "tools": ["b"]}, {"standing": 2}, {"standing": 3}),
 ], ids=lambda given: given.get("type"))  # fmt: skip
-def test_states_that_calls_in_flight_tell_apart_have_different_keys(
+def test_states_with_different_calls_in_flight_have_different_keys(
     rule: dict[str, Any], fewer: dict[str, int], more: dict[str, int]
 ) -> None:
-    """Each call that runs may fail and be counted no more; beyond what they can undo one more makes no difference."""
+    """A running call may still fail and not count. Beyond the calls that this can affect, one more makes no
+    difference.
+    """
     (clause,) = clauses_of(parse_policies({"name": "p", "rules": [rule]})[0])
     machine = clause.machine()
     state = machine.state_type

@@ -1,4 +1,4 @@
-"""Theorems of the policy language: what holds for every policy and every session."""
+"""Theorems of the policy language: properties of every policy and every session."""
 
 import copy
 import itertools
@@ -15,7 +15,7 @@ from proctor.policies import events as ev
 from proctor.policies.events.calls import STRICTNESS, Decision, ToolCall
 
 LONG = int(os.environ.get("PROCTOR_LONG") or 0)
-"""Examples of each property in a long run; 0 for the usual number."""
+"""Examples of each property in a long run; 0 for the default number."""
 
 checked = settings(max_examples=LONG or 50, suppress_health_check=list(HealthCheck))
 limits = st.fixed_dictionaries(
@@ -55,13 +55,13 @@ definitions = st.fixed_dictionaries(
         "metadata": st.just({"locked": False}),
     },
 )
-"""What a policy can say without a rule that refuses: names, prices, words and looser limits."""
+"""Parts of a policy that deny nothing: names, prices, texts and weaker limits."""
 pasts = st.lists(st.tuples(st.sampled_from("abc"), inputs, st.sampled_from(["done", "failed", "flying"])), max_size=6)
 TOOLS = ["a", "b", "c", "D.x"]
 
 
 def started(stack: list[Any]) -> Monitor:
-    """A monitor of a stack; what does not load is no example."""
+    """A monitor of a stack. A stack that does not load is no example."""
     try:
         monitor: Monitor = compiled(stack).monitor()
     except PolicyError:
@@ -71,7 +71,7 @@ def started(stack: list[Any]) -> Monitor:
 
 
 def lived(monitor: Monitor, past: list[Any]) -> Monitor:
-    """The monitor after a record of calls that ran, and what the user said."""
+    """The monitor after these calls ran and the user wrote these messages."""
     monitor.observe(ev.MessageSent(role="user", content="pay 1"))
     monitor.observe(ev.TokenUsageUpdated(input_tokens=3, output_tokens=1, model="m"))
     for n, (tool, input, end) in enumerate(past):
@@ -89,10 +89,10 @@ def answer(monitor: Monitor, tool: str, input: dict[str, Any], turn: int = 9) ->
 
 
 def never_weaker(stack: list[Any], more: list[Any], past: list[Any], tool: str, input: dict[str, Any]) -> None:
-    """The longer stack's answer is at least as strict on the same past.
+    """The longer stack decides at least as strictly after the same events.
 
-    It names as many violations, save for a limit in whose place a tighter one came. A limit that warns does so once
-    a run, and a tighter one did so earlier.
+    It names as many violations, except for a limit that a stricter one replaced. A limit warns once a run, and the
+    stricter one did so earlier.
     """
     before = _weighed(answer(lived(started(stack), past), tool, input))
     after = _weighed(answer(lived(started(more), past), tool, input))
@@ -106,17 +106,17 @@ LIMITS = set(Limits.__struct_fields__)
 
 
 def _weighed(decision: Decision) -> list[tuple[str, int]]:
-    """How strict each violation is, by rule."""
+    """The severity of each violation, by rule."""
     found = decision.violations
     return [(v.rule, STRICTNESS[v.action]) for v in found if v.action != "warn" or v.kind not in LIMITS]
 
 
 @settings(checked, max_examples=2 * checked.max_examples)
 @given(stacks, clauses, st.booleans(), pasts, st.sampled_from(TOOLS), inputs)
-def test_adding_a_list_a_rule_or_a_net_never_weakens_an_answer(
+def test_adding_a_list_a_rule_or_a_net_never_weakens_a_decision(
     stack: list[Any], clause: Any, first: bool, past: list[Any], tool: str, input: dict[str, Any]
 ) -> None:
-    """Section 7: denies unite, allow lists intersect, one blocked net refuses, wherever in the stack they stand."""
+    """Section 7: denies unite, allow lists intersect, and one net that denies is enough, anywhere in the stack."""
     added = {"name": "s", **clause}
     never_weaker(stack, [added, *stack] if first else [*stack, added], past, tool, input)
 
@@ -135,7 +135,7 @@ def test_adding_a_list_a_rule_or_a_net_never_weakens_an_answer(
     st.sampled_from(TOOLS),
     inputs,
 )
-def test_adding_a_locked_policy_never_weakens_an_answer(
+def test_adding_a_locked_policy_never_weakens_a_decision(
     stack: list[Any],
     caps: Any,
     words: Any,
@@ -148,9 +148,9 @@ def test_adding_a_locked_policy_never_weakens_an_answer(
     tool: str,
     input: dict[str, Any],
 ) -> None:
-    """Section 7: a locked value is a ceiling wherever it stands, and replaces no tighter one.
+    """Section 7: a locked value is a maximum anywhere in the stack, and replaces no stricter one.
 
-    The model has a price before: one that nobody knew, or the public one, a locked policy may state as it is.
+    The model has a price already. A locked policy may set any price that was unknown or public.
     """
     words = {**words, "prices": {"m": rate, **words.get("prices", {})}}
     stack = [{**words, **stack[0], "limits": caps}, *stack[1:]]
@@ -167,10 +167,10 @@ def test_adding_a_locked_policy_never_weakens_an_answer(
     st.sampled_from(TOOLS),
     inputs,
 )
-def test_nothing_that_another_policy_defines_weakens_a_locked_one(
+def test_nothing_in_another_policy_weakens_a_locked_one(
     locked: Any, others: Any, order: list[int], past: list[Any], tool: str, input: dict[str, Any]
 ) -> None:
-    """Section 7: prices, names, words and limits of policies that are not locked, in any order and number."""
+    """Section 7: prices, names, texts and limits of policies that are not locked, in any order and number."""
     org = [
         {**words, **policy, "name": f"p{n}", "locked": True, "limits": caps}
         for n, (policy, caps, words) in enumerate(locked)
@@ -181,10 +181,10 @@ def test_nothing_that_another_policy_defines_weakens_a_locked_one(
 
 @checked
 @given(stacks, pasts, st.sampled_from(TOOLS), inputs)
-def test_the_order_of_policies_does_not_change_what_is_denied(
+def test_the_order_of_policies_does_not_change_which_calls_are_denied(
     stack: list[Any], past: list[Any], tool: str, input: dict[str, Any]
 ) -> None:
-    """Section 7: the same objections with the same actions in every order."""
+    """Section 7: the same violations with the same actions in every order."""
     answers = set()
     for order in itertools.permutations(stack):
         found = answer(lived(started(list(order)), past), tool, input)
@@ -197,7 +197,9 @@ ATTEMPTS = ("circuit_breaker",)
 
 
 def spent(monitor: Monitor) -> Any:
-    """What a call can spend: the states of rules without breakers and counters of attempts, counts and outputs."""
+    """The state that a call can spend: of all rules but breakers and counters of attempts, with counts
+    and outputs.
+    """
     kinds = {rule.number: rule.machine for rule in monitor.state.program.rules}
     states = {
         number: kept
@@ -209,10 +211,10 @@ def spent(monitor: Monitor) -> Any:
 
 @checked
 @given(stacks, limits, pasts, st.sampled_from(TOOLS), inputs)
-def test_a_denied_call_changes_no_state_but_attempts_and_breakers(
+def test_a_denied_call_changes_only_attempts_and_breakers(
     stack: list[Any], caps: Any, past: list[Any], tool: str, input: dict[str, Any]
 ) -> None:
-    """Sections 1 and 8: if any rule refuses, nothing is spent."""
+    """Sections 1 and 8: if any rule denies, nothing is spent."""
     monitor = lived(started([{**stack[0], "limits": caps}, *stack[1:]]), past)
     before = spent(monitor)
     decision = answer(monitor, tool, input)
@@ -227,7 +229,7 @@ def test_a_denied_call_changes_no_state_but_attempts_and_breakers(
 def test_narrowing_never_hides_a_call_that_would_be_allowed(
     stack: list[Any], past: list[Any], tool: str, tried: list[dict[str, Any]]
 ) -> None:
-    """Section 10: what is hidden is refused in the next response, whatever its input."""
+    """Section 10: a hidden tool is denied in the next turn, with any input."""
     policy = lived(started(stack), past)
     visible = policy.narrow([tool])
     for input in tried:
@@ -247,8 +249,10 @@ PROBES: list[dict[str, Any]] = [{}, {"o": 1}, {"o": 2}, {"o": "unheard-of"}, {"t
 
 @checked
 @given(any_rule.filter(simple), pasts, st.sampled_from(TOOLS))
-def test_narrowing_hides_what_a_single_rule_refuses_for_every_input(rule: Any, past: list[Any], tool: str) -> None:
-    """Section 10: for rules that look at names alone."""
+def test_narrowing_hides_a_tool_that_a_single_rule_denies_for_every_input(
+    rule: Any, past: list[Any], tool: str
+) -> None:
+    """Section 10: for rules on names alone."""
     stack = [{"name": "p", "rules": [{**rule, "action": "deny"}]}]
     for input in PROBES:
         monitor = lived(started(stack), past)
@@ -260,8 +264,8 @@ def test_narrowing_hides_what_a_single_rule_refuses_for_every_input(rule: Any, p
 
 @checked
 @given(stacks, sessions)
-def test_duplicates_by_id_never_count_twice(stack: list[Any], steps: list[Step]) -> None:
-    """Section 1: every record of a call told twice leaves the state of it told once, and finds nothing more."""
+def test_duplicate_events_of_a_call_never_count_twice(stack: list[Any], steps: list[Step]) -> None:
+    """Section 1: if every event of a call comes twice, the state and the findings are those of coming once."""
     try:
         policy = compiled(stack)
     except PolicyError:
@@ -278,8 +282,8 @@ def test_duplicates_by_id_never_count_twice(stack: list[Any], steps: list[Step])
     assert state(twice) == state(once)
 
 
-def test_a_policy_twice_in_a_stack_refuses_what_it_refuses_once() -> None:
-    """Sections 5 and 7: duplicates change the ids that are shown, not the answer."""
+def test_a_policy_twice_in_a_stack_denies_the_same_calls() -> None:
+    """Sections 5 and 7: duplicates change the ids that are shown, not the decision."""
     document = {"version": 1, "name": "p", "on_violation": "deny", "tool_rules": [{"deny": ["a"]}]}
     twice = compile_policy(merge_policies(parse_policies(document) * 2)).monitor()
     found = twice.propose(ToolCall(id="1", name="a"))

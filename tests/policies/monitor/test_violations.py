@@ -1,4 +1,4 @@
-"""What rules and limits say: to people, and by the cause, with no word of the rules, to the model."""
+"""The texts of violations: to people, what rules and limits found; to the model, only the cause."""
 
 from typing import Any
 
@@ -21,8 +21,8 @@ from proctor.policies.values.amounts import figure
     ({"path": "$.a", "in": {"output_of": ["f", "g"], "path": "$.id"}}, "`$.a` is one of what `f` or `g` returned"),
     ({"any_of": [{"path": "$.a", "lte": 1}, {"path": "$.a", "type": "null"}]}, "(`$.a` is at most `1` or "),
 ])  # fmt: skip
-def test_conditions_are_put_in_words(condition: Any, words: str) -> None:
-    """As they are written, operand and all; long operands are cut."""
+def test_conditions_are_described_as_written(condition: Any, words: str) -> None:
+    """With their operands; long operands are cut."""
     assert condition_words([msgspec.convert(condition, Condition)]).startswith(words)
 
 
@@ -35,8 +35,8 @@ def test_conditions_are_put_in_words(condition: Any, words: str) -> None:
     (3e-9, "3e-09"),
     (12_345_678, "12,345,678"),
 ])  # fmt: skip
-def test_amounts_are_written_as_they_are_read(amount: float, shown: str) -> None:
-    """Whole numbers in full, and no amount as none."""
+def test_amounts_are_formatted_for_reading(amount: float, shown: str) -> None:
+    """Whole numbers in full, and no amount as `none`."""
     assert figure(amount) == shown
 
 
@@ -48,16 +48,15 @@ def details_of(decision: Decision, rule: str) -> dict[str, Any]:
     ({"action": "cancel"}, "interrupted"), ({}, "interrupted"), ({"unpreventable": "warn"}, "observed"),
     ({"action": "request_approval"}, "observed"),
 ])  # fmt: skip
-def test_a_violation_says_how_far_a_list_reached(drive: Any, carried: dict[str, str], of_what_ran: str) -> None:
-    """Before a call, and where one ran that nobody had asked about."""
+def test_a_violation_says_how_far_a_sequence_got(drive: Any, carried: dict[str, str], of_what_ran: str) -> None:
+    """Before a call, and after one that ran without having been proposed."""
     session = drive({"on_violation": "deny", "tool_rules": [{"deny": ["x"], **carried}]})
     (proposed,), (ran,) = session.propose("x").violations, session.saw("x")
 
     assert (proposed.enforcement, ran.enforcement) == ("prevented", of_what_ran)
 
 
-def test_a_violation_says_when_it_was(drive: Any) -> None:
-    """The response, and how many calls came before."""
+def test_a_violation_has_its_turn_and_the_number_of_earlier_calls(drive: Any) -> None:
     session = drive({"on_violation": "deny", "tool_rules": [{"deny": ["x"]}], "limits": {"max_total_tokens": 1}})
     session.ok("y", turn=1)
     session.ok("y", turn=2)
@@ -74,10 +73,10 @@ def test_a_violation_says_when_it_was(drive: Any) -> None:
     ("allow", [{"path": "$.o", "lte": 5}, {"path": "$.t[*]", "regex": "^a"}], {"o": 5, "t": ["a", "b" * 300]},
         [("`$.o` is at most `5`", True, 5), ("`$.t[*]` matches `^a`", False, ["a", "b" * 200 + "..."])]),
 ])  # fmt: skip
-def test_a_violation_says_which_condition_held_for_which_value(
+def test_a_violation_names_the_condition_and_the_value_that_satisfied_it(
     drive: Any, listed: str, texts: Any, input: Any, conditions: Any
 ) -> None:
-    """Of the item that names the call, also where one of them failed; a long value by its beginning."""
+    """Of the item that names the call, even if another item failed. A long value is cut."""
     session = drive({"on_violation": "deny", "tool_rules": [{listed: [{"tool": "x", "where": texts}]}]})
     details = details_of(session.propose("x", **input), f"{listed}-1")
 
@@ -86,7 +85,7 @@ def test_a_violation_says_which_condition_held_for_which_value(
 
 @pytest.mark.parametrize("operand", [True, {"arg": "$.ok"}])
 def test_a_violation_says_what_an_earlier_call_returned_instead(drive: Any, operand: Any) -> None:
-    """Whether the condition is settled when the call returns, or depends on the judged call."""
+    """Whether the condition is decided when that call returns, or depends on the denied call."""
     requires = [{"prior": "y", "output": [{"path": "$.ok", "equals": operand}]}]
     session = drive({"on_violation": "deny", "rules": [{"type": "precondition", "tool": "x", "requires": requires}]})
     first = details_of(session.propose("x", ok=True), "precondition-1")

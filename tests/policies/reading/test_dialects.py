@@ -1,4 +1,4 @@
-"""Other spellings in use: each loads as the rules it stands for, and is rewritten as them."""
+"""Other spellings in use: each loads as the standard rules, and `migrate` rewrites it as them."""
 
 import json
 from typing import Any
@@ -30,7 +30,7 @@ def standard(rules: list[dict[str, Any]], **rest: Any) -> list[Policy]:
     return parse_policies({"name": "p", **rest, "rules": rules})
 
 
-def complaints(source: Any) -> list[str]:
+def reported_problems(source: Any) -> list[str]:
     return [f"{problem.path}: {problem.message}" for problem in problems_of(source)]
 
 
@@ -46,8 +46,8 @@ def complaints(source: Any) -> list[str]:
     ],
     ids=["a limit of a tool beside others", "the letters of a prefix, literally", "a pattern as a list of one"],
 )
-def test_another_spelling_means_these_rules(written: dict[str, Any], rules: list[dict[str, Any]]) -> None:
-    """Both kinds of limits may stand under `limits`."""
+def test_another_spelling_loads_as_these_rules(written: dict[str, Any], rules: list[dict[str, Any]]) -> None:
+    """`limits` may hold limits of both kinds."""
     limits = {"max_turns": 3}
 
     assert standard(rules, limits=limits) == parse_policies(
@@ -55,8 +55,8 @@ def test_another_spelling_means_these_rules(written: dict[str, Any], rules: list
     )
 
 
-def test_a_mistake_in_a_contract_is_reported_where_it_is_written() -> None:
-    """The path is that of the contract, not of the rule it becomes."""
+def test_a_mistake_in_a_contract_is_reported_at_its_position() -> None:
+    """The path is that of the contract, not of the resulting rule."""
     text = CONTRACT.replace('"$.eligible"', "eligible").replace("arguments", "output").replace("gte: 3", "gt: 3")
     assert [(p.line, p.path) for p in problems_of(text)] == [
         (5, "preconditions[0].resource.bind_from"),
@@ -85,17 +85,17 @@ def test_a_mistake_in_a_contract_is_reported_where_it_is_written() -> None:
     ({"tool_limits": {"x": {"maxPerSession": 1, "max_per_session": 2}}}, "tool_limits.x.max_per_session: `max"),
 ])  # fmt: skip
 def test_a_mistake_in_another_spelling_is_an_error(source: dict[str, Any], complaint: str) -> None:
-    """Its place is the place in the text as it is written; a contract that says nothing is not an absent rule."""
-    assert any(found.startswith(complaint) for found in complaints({"name": "p", **source}))
+    """The position is the one in the text. A contract without content is an error, not an absent rule."""
+    assert any(found.startswith(complaint) for found in reported_problems({"name": "p", **source}))
 
 
-def test_a_suite_of_sequence_tests_is_a_policy_for_each() -> None:
-    """Named after the test, as a contract without a file is named after its tool."""
+def test_each_test_of_a_sequence_suite_is_a_policy() -> None:
+    """The policy has the test's name, as a contract without a file has its tool's name."""
     assert [p.name for p in parse_policies(CONTRACT)] == ["issue_refund"]
     tests = [{"id": "p", "metric": "sequence_valid", "rules": [{"type": "require", "tool": "A"}]}]
 
     assert standard([{"type": "require", "tool": "A"}]) == parse_policies({"tests": tests})
-    assert complaints({"tests": [{"id": "p", "metric": "f1"}]}) == [
+    assert reported_problems({"tests": [{"id": "p", "metric": "f1"}]}) == [
         "tests[0].metric: the metric `f1` is not a policy"
     ]
 
@@ -142,15 +142,15 @@ WORDS = [
 ]
 
 
-def test_other_spellings_become_rules_and_comments_stay() -> None:
-    """A comment stays with the clause it stood at."""
+def test_other_spellings_become_rules_and_keep_their_comments() -> None:
+    """A comment stays with its clause."""
     assert migrate(OLD) == NEW
 
 
-def test_what_is_migrated_means_the_same() -> None:
-    """And migrating it again changes nothing; of YAML in the standard spelling not a blank is touched.
+def test_a_migrated_policy_has_the_same_meaning() -> None:
+    """Migrating it again changes nothing. YAML in the standard spelling keeps every blank.
 
-    What cannot be read cannot be migrated.
+    Text that does not load can't be migrated.
     """
     text = "name:   p\n\n\nrules: [ ]   # none\n"
 
@@ -161,7 +161,7 @@ def test_what_is_migrated_means_the_same() -> None:
 
 
 def test_a_long_clause_is_written_as_a_block() -> None:
-    """No line grows beyond what can be read, unless a text is that long."""
+    """A line is longer than the limit only if one text is that long."""
     conditions = [{"path": f"$.field_number_{n}", "equals": "x" * 20} for n in range(6)]
     policy = {"name": "p", "tool_rules": [{"deny": [{"tool": "x", "where": conditions}]}]}
     written = migrate(json.dumps(policy))
@@ -171,7 +171,6 @@ def test_a_long_clause_is_written_as_a_block() -> None:
 
 
 def test_json_and_toml_become_yaml() -> None:
-    """Whatever the format, the policies are the same."""
     document = {"policies": [{"name": "a", "tool_rules": [{"deny": ["x"]}]}, {"name": "b", "nets": ["block rm"]}]}
     toml = 'name = "p" # p\n[[tool_rules]]\ndeny = ["x"]\n'
 
@@ -183,8 +182,8 @@ def test_json_and_toml_become_yaml() -> None:
 
 
 @pytest.mark.parametrize("word", WORDS)
-def test_every_text_reads_back_as_itself(word: str) -> None:
-    """Quotes are set where a plain word would mean something else."""
+def test_every_text_survives_being_written_and_loaded(word: str) -> None:
+    """Text is quoted if a plain word would have another meaning."""
     document = {"name": "p", "metadata": {"k": word, "list": [word], word: {word: word}}}
 
     assert parse_policies(document) == parse_policies(migrate(json.dumps(document)))
@@ -203,8 +202,8 @@ budgets:   # ours
 """
 
 
-def test_standard_budgets_come_back_byte_for_byte() -> None:
-    """Durations may have their unit; comments stay where they are."""
+def test_budgets_in_the_standard_spelling_are_unchanged_by_migration() -> None:
+    """Durations may have a unit, and comments stay."""
     with_units = STANDARD.replace("max_duration_ms: 5000", "max_duration: 1m") + "limits: {max_idle: 90s}   # idle\n"
     assert migrate(STANDARD) == STANDARD
     assert migrate(with_units) == with_units
@@ -216,8 +215,8 @@ def test_standard_budgets_come_back_byte_for_byte() -> None:
     ("budgets: [{name: d, max_cost_usd: 3, max_idle: 5m}]", "unknown key `max_idle` at"),
     ("limits: {max_idel: 5m}", "did you mean `max_idle`?"),
 ])  # fmt: skip
-def test_errors_name_the_keys_that_are_written(line: str, words: str) -> None:
-    """Not those in milliseconds that they stand for."""
+def test_errors_name_the_keys_as_written(line: str, words: str) -> None:
+    """Not the millisecond keys that they stand for."""
     with pytest.raises(PolicyError) as raised:
         parse_policies(f"name: x\n{line}\n")
 

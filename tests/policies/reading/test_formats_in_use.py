@@ -1,4 +1,4 @@
-"""Policies as people have them: files, folders and formats of other tools, each read as what it means there."""
+"""Policies in the files, folders and formats of other tools; each loads with the meaning it has there."""
 
 from pathlib import Path
 from typing import Any
@@ -24,8 +24,8 @@ def read(case: dict[str, Any]) -> list[Policy]:
 
 
 @pytest.mark.parametrize("case", CASES, ids=case_id)
-def test_a_text_of_another_tool_reads_as_what_it_means(case: dict[str, Any]) -> None:
-    """The same policy as the standard spelling of it, which `migrate` gives and rewrites no more."""
+def test_a_text_of_another_tool_loads_with_its_meaning(case: dict[str, Any]) -> None:
+    """It equals the policy in the standard spelling, which `migrate` returns and then leaves unchanged."""
     written = migrate(case["text"], file=case.get("file", "book.yaml"))
 
     assert parse_policies({"policies": case["means"]}) == read(case) == parse_policies(written)
@@ -33,8 +33,8 @@ def test_a_text_of_another_tool_reads_as_what_it_means(case: dict[str, Any]) -> 
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if "answers" in case], ids=case_id)
-def test_it_answers_as_it_does_where_it_comes_from(case: dict[str, Any], drive: Any) -> None:
-    """What is refused there is refused here, and the run goes on where it did there."""
+def test_a_policy_decides_as_in_the_tool_it_comes_from(case: dict[str, Any], drive: Any) -> None:
+    """A call denied there is denied here, and the run continues if it does there."""
     session = drive(*case["means"])
     for tool, answer, *more in case["answers"]:
         input, out = [*more, {}, {}][:2]
@@ -46,8 +46,8 @@ def test_it_answers_as_it_does_where_it_comes_from(case: dict[str, Any], drive: 
             session.see(done)
 
 
-def test_a_directory_is_every_policy_file_of_it_in_name_order(tmp_path: Path) -> None:
-    """Other files, hidden ones and folders in it are not policies."""
+def test_a_directory_loads_every_policy_file_in_name_order(tmp_path: Path) -> None:
+    """Other files, hidden files and subfolders are ignored."""
     (tmp_path / "b.yaml").write_text("rules: [{type: require, tool: x}]")
     (tmp_path / "a.json").write_text('{"policies": [{"name": "one"}, {"name": "two"}]}')
     (tmp_path / "c.YML").write_text("name: last\n---\nname: very last")
@@ -59,7 +59,7 @@ def test_a_directory_is_every_policy_file_of_it_in_name_order(tmp_path: Path) ->
 
 
 def test_a_directory_of_contracts_is_one_policy(tmp_path: Path) -> None:
-    """Named after the directory; each contract's tool is its file's name, or what it says."""
+    """It has the directory's name. A contract's tool is its file's name, unless it names one."""
     folder = tmp_path / "library"
     folder.mkdir()
     (folder / "find.yaml").write_text("preconditions: [{requires_prior_tool: greet}]")
@@ -76,8 +76,7 @@ def test_a_directory_of_contracts_is_one_policy(tmp_path: Path) -> None:
     assert merge_policies(load_policies(folder)).name == "library + other"
 
 
-def test_every_problem_of_a_directory_is_reported_with_its_file(tmp_path: Path) -> None:
-    """Not the first file's alone."""
+def test_every_problem_in_a_directory_is_reported_with_its_file(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("name: p\nnope: 1\n---\nname: q\nnope: 2")
     (tmp_path / "b.yaml").write_text("name: [")
     with pytest.raises(PolicyError) as caught:
@@ -102,8 +101,8 @@ def test_every_problem_of_a_directory_is_reported_with_its_file(tmp_path: Path) 
     ("1h 5s", 3_605_000),
     ("0s", 0),
 ])  # fmt: skip
-def test_a_duration_with_its_unit_is_the_limit_in_milliseconds(written: str, ms: int) -> None:
-    """Alone, or as the `max` of a limit that says more."""
+def test_a_duration_with_a_unit_is_the_limit_in_milliseconds(written: str, ms: int) -> None:
+    """Alone, or as the `max` of a limit with more fields."""
     full = {"max": written, "scope": "session", "action": "warn"}
     found = [
         p.limits for value in (written, full) for p in parse_policies({"name": "p", "limits": {"max_idle": value}})
@@ -118,8 +117,7 @@ def test_a_duration_with_its_unit_is_the_limit_in_milliseconds(written: str, ms:
 @pytest.mark.parametrize(
     "written", ["10", 10, "", "10 x", "m", "-5m", "1m2h", "5m5m", "1e3s", "1,5h", True, "9" * 400 + "s"]
 )
-def test_a_bad_duration_is_an_error_with_its_place(written: Any) -> None:
-    """And nothing else is said of it."""
+def test_a_bad_duration_is_the_only_error_at_its_position(written: Any) -> None:
     (problem,) = problems_of({"name": "p", "limits": {"max_duration": written, "max_turns": 3}})
 
     assert problem.path == "limits.max_duration"
@@ -134,8 +132,8 @@ def test_a_bad_duration_is_an_error_with_its_place(written: Any) -> None:
     ("{name: p, nets: [{name: n, places: [p], toolMapper: [block rm, 3], transitions: []}]}",
         ["1:54: expected a `map` line, got the text `block rm`", "1:64: expected a `map` line, got the number 3"]),
 ])  # fmt: skip
-def test_what_is_no_policy_of_this_language_is_an_error(text: str, problems: list[str]) -> None:
-    """A name where a policy says more than rules, one number for a limit, and lines where other tools have code."""
+def test_a_text_outside_the_language_is_an_error(text: str, problems: list[str]) -> None:
+    """A plain name for a policy with more than rules, one number for a limit, and text for another tool's code."""
     found = [f"{p.line}:{p.column}: {p.message}" for p in problems_of(text)]
 
     assert [problem.endswith(says) for problem, says in zip(found, problems, strict=True)] == [True] * len(
@@ -145,8 +143,8 @@ def test_what_is_no_policy_of_this_language_is_an_error(text: str, problems: lis
 
 
 @pytest.mark.skipif(not yaml.__with_libyaml__, reason="this PyYAML has no libyaml")
-def test_both_parsers_of_yaml_say_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On every case and every mistake of these tests: the same policies, words and places."""
+def test_both_yaml_parsers_give_the_same_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same policies, texts and positions for every case and every mistake in these tests."""
     policies = Path(__file__).parents[1]
     texts = [case["text"] for case in CASES] + [path.read_text() for path in sorted(policies.rglob("*.yaml"))]
     texts += [policy.read_text() for policy in sorted((policies.parents[1] / "examples").glob("*/*.yaml"))]

@@ -1,4 +1,4 @@
-"""Reading policies: what is accepted, and how each mistake is reported."""
+"""Loading policies: which texts are accepted, and how each mistake is reported."""
 
 import re
 from collections.abc import Iterator
@@ -49,8 +49,8 @@ def problems_of(source: Any, **options: Any) -> tuple[Problem, ...]:
     return caught.value.problems
 
 
-def test_a_policy_in_text_equals_the_same_policy_made_in_python() -> None:
-    """Lists given in Python become what a text gives."""
+def test_a_policy_in_text_equals_the_same_policy_in_python() -> None:
+    """Python lists become the same types as those of a text."""
     text = (
         "name: p\non_violation: cancel\nlimits: {max_tool_calls: 3, max_cost_usd: {max: 5, action: deny}}\n"
         "tool_rules: [{deny: [bash]}, {allow: [read]}]\nrules: [{type: before, first: [a, b], then: c}]\n"
@@ -71,7 +71,7 @@ def test_a_policy_in_text_equals_the_same_policy_made_in_python() -> None:
 
 
 def test_every_problem_is_reported_at_once_with_its_line_and_column() -> None:
-    """One reading names all that is wrong, in the order of the text."""
+    """In the order of the text."""
     found = [(p.line, p.column, p.path) for p in problems_of(DAMAGED)]
 
     assert found == [
@@ -94,8 +94,7 @@ def test_every_problem_is_reported_at_once_with_its_line_and_column() -> None:
     ]
 
 
-def test_a_problem_shows_the_line_it_is_on() -> None:
-    """The source line travels with the problem, for those who print it."""
+def test_a_problem_includes_its_source_line() -> None:
     problem = problems_of("name: p\nlocked: yes\n", file="team.yaml")[0]
 
     assert problem.source == "locked: yes"
@@ -123,8 +122,9 @@ REFUND = {"type": "precondition", "tool": "refund"}
     ({"name": "p", "rules": [{**REFUND, "requires": [{"prior": "check", "same": "$.order"}]}]},
         "rules[0].requires[0].same", "put it in brackets: `[{path: $.order}]`"),
 ])  # fmt: skip
-def test_a_misspelt_word_comes_with_a_suggestion(source: Any, path: str, suggestion: str) -> None:
-    """The nearest word that is known is named."""
+def test_the_error_for_a_misspelt_word_suggests_the_nearest_known_word(
+    source: Any, path: str, suggestion: str
+) -> None:
     problem = problems_of(source)[0]
 
     assert (problem.path, problem.suggestion) == (path, suggestion)
@@ -143,20 +143,20 @@ def test_a_misspelt_word_comes_with_a_suggestion(source: Any, path: str, suggest
     *({"policies": each} for each in ({"name": "p"}, [3])),
     *([], None, 3, "", "- name: p", "{", "name: ["),
 ])  # fmt: skip
-def test_what_is_no_policy_is_a_policy_error(source: Any) -> None:
-    """Nothing wrong is read as something else, and nothing but PolicyError is raised."""
+def test_a_document_that_is_no_policy_is_a_policy_error(source: Any) -> None:
+    """It is never read as something else, and no other exception is raised."""
     assert problems_of(source)
 
 
-def test_a_file_may_hold_a_list_of_policies() -> None:
-    """The second is read though the first is wrong."""
+def test_a_file_may_have_a_list_of_policies() -> None:
+    """The second is checked even if the first is wrong."""
     assert [p.name for p in parse_policies("policies: [{name: a}, {name: b}]")] == ["a", "b"]
     found = problems_of({"policies": [{"nam": "a"}, {"name": 3}]})
     assert [p.path for p in found] == ["policies[0].nam", "policies[0]", "policies[1].name"]
 
 
-def test_an_id_or_a_name_that_is_taken_is_named_with_both_lines() -> None:
-    """Of rules; of nets, to which validators are attached by name: a line is the name of its net."""
+def test_a_duplicate_id_or_name_is_reported_with_both_lines() -> None:
+    """Of rules and of nets, to which validators are attached by name. A line of shorthand is its net's name."""
     text = "name: p\nrules:\n- {type: require, id: r, tool: a}\n- {type: require, id: r, tool: b}\n"
     problem = problems_of(text)[0]
     nets = "name: p\nnets:\n- block rm\n- {line: block rm, action: deny}\n- {name: block rm, places: [a]}\n"
@@ -167,8 +167,8 @@ def test_an_id_or_a_name_that_is_taken_is_named_with_both_lines() -> None:
     assert {problem.message for problem in found} == {"the name `block rm` is taken by `nets[0]` on line 3"}
 
 
-def test_whole_numbers_may_be_written_with_a_point_or_an_exponent() -> None:
-    """JSON does not tell 3 from 3.0, nor does the reader."""
+def test_integers_may_be_written_with_a_point_or_an_exponent() -> None:
+    """JSON does not distinguish 3 from 3.0."""
     (policy,) = parse_policies('{"name": "p", "rules": [{"type": "count", "tool": "x", "max": 3E0}]}')
     rule = policy.rules[0]
 
@@ -176,8 +176,7 @@ def test_whole_numbers_may_be_written_with_a_point_or_an_exponent() -> None:
     assert (rule.max, type(rule.max)) == (3, int)
 
 
-def test_the_suffix_of_a_file_tells_its_format(tmp_path: Path) -> None:
-    """YAML, JSON and TOML files mean the same."""
+def test_the_suffix_of_a_file_selects_its_format(tmp_path: Path) -> None:
     texts = {
         "p.yaml": "name: p\nlimits: {max_turns: 3}\n",
         "p.yml": "name: p\nlimits:\n  max_turns: 3\n",
@@ -193,8 +192,8 @@ def test_the_suffix_of_a_file_tells_its_format(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("block", ["tests: [{name: one, calls: [Bash]}]", "prove: [{name: one, reach: Bash}]"])
-def test_tests_of_policies_are_left_out_of_a_folder(block: str, tmp_path: Path) -> None:
-    """They stand beside their policies; named by itself, such a file is no policy."""
+def test_policy_tests_in_a_folder_are_not_loaded_as_policies(block: str, tmp_path: Path) -> None:
+    """Loaded by its own path, such a file is an error."""
     (tmp_path / "p.yaml").write_text("name: p\nlimits: {max_turns: 3}\n")
     tests = tmp_path / "p.test.yaml"
     tests.write_text(f"policies: [p.yaml]\n{block}\n")
@@ -204,16 +203,16 @@ def test_tests_of_policies_are_left_out_of_a_folder(block: str, tmp_path: Path) 
         load_policies(tests)
 
 
-def test_a_file_that_is_not_there_is_a_policy_error(tmp_path: Path) -> None:
-    """The error names the file and what is wrong with it."""
+def test_a_missing_file_is_a_policy_error(tmp_path: Path) -> None:
+    """The error names the file and the cause."""
     with pytest.raises(PolicyError, match=r"nowhere\.yaml: cannot read the file: no such file"):
         load_policies(tmp_path / "nowhere.yaml")
     with pytest.raises(PolicyError, match="no policy file is in the directory; their names end in"):
         load_policies(tmp_path)
 
 
-def test_a_link_to_a_policy_that_is_not_there_is_no_absent_policy(tmp_path: Path) -> None:
-    """Whoever put it into the directory wants its rules."""
+def test_a_dangling_link_in_a_policy_folder_is_an_error(tmp_path: Path) -> None:
+    """Its rules were meant to apply."""
     (tmp_path / "a.yaml").write_text("name: a")
     (tmp_path / "org.yaml").symlink_to(tmp_path / "unmounted" / "org.yaml")
 
@@ -234,8 +233,8 @@ def test_a_link_to_a_policy_that_is_not_there_is_no_absent_policy(tmp_path: Path
         ("p", "expected a policy, got a value of type `str`"),
     ],
 )
-def test_a_policy_made_in_python_is_checked_as_strictly(policy: Any, message: str) -> None:
-    """Python does not check the types of a record, so the reader does."""
+def test_a_policy_built_in_python_is_checked_as_a_text_is(policy: Any, message: str) -> None:
+    """Python does not check a record's types."""
     with pytest.raises(PolicyError) as caught:
         check_policy(policy)
 
@@ -249,28 +248,27 @@ def test_a_policy_made_in_python_is_checked_as_strictly(policy: Any, message: st
     ({"nets": ["map bash.command /rm/i as x"]}, "flags stand in the expression: `/(?i)rm/`"),
     ({"nets": ['map bash.command "" as x']}, "names no words"),
 ])  # fmt: skip
-def test_what_asks_for_nothing_is_an_error(policy: dict[str, Any], message: str) -> None:
-    """An empty list of conditions would allow every input."""
+def test_empty_requirements_are_an_error(policy: dict[str, Any], message: str) -> None:
+    """An empty list of conditions would match every input."""
     with pytest.raises(PolicyError, match=re.escape(message)):
         parse_policies({"name": "p", **policy})
 
 
-def test_a_check_rule_may_only_be_made_in_python() -> None:
-    """No text can spell a callable."""
+def test_a_check_rule_can_only_be_created_in_python() -> None:
     check_policy(Policy(name="p", rules=(Check(check=lambda call: True),)))
 
     assert "unknown rule type `check`" in problems_of({"name": "p", "rules": [{"type": "check"}]})[0].message
 
 
-def test_lines_of_nets_are_checked_whatever_else_is_wrong() -> None:
-    """A wrong line, an alias of nothing and a misspelt key are reported together."""
+def test_lines_of_nets_are_checked_beside_other_errors() -> None:
+    """A wrong line, an alias without tools and a misspelt key are reported together."""
     found = problems_of({"name": "p", "nets": ["limit push to x per session"], "aliases": {"a": []}, "x": 1})
 
     assert {problem.path for problem in found} == {"nets[0]", "aliases.a", "x"}
 
 
 class Counted(Require, tag="require", frozen=True):
-    """A rule that counts how often it is checked."""
+    """A rule that counts its checks."""
 
     def problems(self) -> Iterator[Issue]:
         checks.append(1)
@@ -280,8 +278,10 @@ class Counted(Require, tag="require", frozen=True):
 checks: list[int] = []
 
 
-def test_what_was_found_sound_is_not_looked_at_again() -> None:
-    """Merging checks each member; preflight, drawing and compiling do not. What was read is checked by the reader."""
+def test_a_valid_policy_is_checked_once() -> None:
+    """Merging checks each policy; preflight, drawing and compiling do not repeat it. The parser has checked what it
+    loaded.
+    """
     checks.clear()
     stack = merge_policies([Policy(name="a", rules=[Counted(tool="x")]), Policy(name="b")])
     preflight(stack)
@@ -295,8 +295,8 @@ def test_what_was_found_sound_is_not_looked_at_again() -> None:
 
 
 @pytest.mark.parametrize("changed", [{"name": ""}, {"prices": {"m": 3}}, {"rules": [{"type": "require"}]}])
-def test_a_copy_with_a_change_is_checked(changed: dict[str, Any]) -> None:
-    """Soundness is of the very record, not of what was made from it; what is wrong is wrong the second time, too."""
+def test_a_modified_copy_is_checked_again(changed: dict[str, Any]) -> None:
+    """Only the checked record itself counts as valid. An invalid one is an error each time."""
     wrong = msgspec.structs.replace(parse_policies({"name": "a"})[0], **changed)
     for _ in range(2):
         with pytest.raises(PolicyError):
@@ -334,8 +334,8 @@ JUDGED: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("rule", NOT_JUDGED.values(), ids=NOT_JUDGED)
-def test_a_reference_to_the_judged_call_where_none_is_judged_is_an_error(rule: dict[str, Any]) -> None:
-    """It would compare the call with itself, and the rule would pass; the error stands at its rule."""
+def test_a_reference_to_the_call_outside_its_evaluation_is_an_error(rule: dict[str, Any]) -> None:
+    """It would compare the call with itself and always pass. The error names the rule."""
     with pytest.raises(PolicyError, match="no call is being evaluated") as raised:
         parse_policies({"name": "p", "rules": [rule]})
 
@@ -343,8 +343,8 @@ def test_a_reference_to_the_judged_call_where_none_is_judged_is_an_error(rule: d
 
 
 @pytest.mark.parametrize("rule", JUDGED.values(), ids=JUDGED)
-def test_the_judged_calls_own_selector_may_refer_to_it(rule: dict[str, Any]) -> None:
-    """Section 4: `output`, a prior's `where`, and the judged call's own selector."""
+def test_the_selector_of_the_evaluated_call_may_refer_to_it(rule: dict[str, Any]) -> None:
+    """Section 4: `output`, the `where` of a prior, and the selector of the call."""
     assert parse_policies({"name": "p", "rules": [rule]})
 
 
@@ -354,8 +354,7 @@ def test_the_judged_calls_own_selector_may_refer_to_it(rule: dict[str, Any]) -> 
     [("when", [{"path": "$.tenant", "equals": {"arg": "$.t"}}]), ("key", "$.a[")],
     ids=["when", "key"],
 )
-def test_what_every_rule_may_carry_is_checked_on_each(rule: dict[str, Any], field: str, wrong: Any) -> None:
-    """Whatever else its family checks."""
+def test_fields_that_every_rule_has_are_checked_on_each(rule: dict[str, Any], field: str, wrong: Any) -> None:
     found = problems_of({"name": "p", "rules": [rule | {field: wrong}]})
 
     assert any(problem.path.startswith(f"rules[0].{field}") for problem in found)
@@ -381,8 +380,7 @@ NO_TOOLS: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("document", "where"), NO_TOOLS.values(), ids=NO_TOOLS)
-def test_what_names_no_tool_or_no_path_is_an_error_where_it_stands(document: dict[str, Any], where: str) -> None:
-    """By the field, not by the rule."""
+def test_an_empty_tool_or_path_is_an_error_at_its_field(document: dict[str, Any], where: str) -> None:
     found = problems_of({"name": "p", **document})
 
     assert {problem.path.removeprefix(where)[:1] for problem in found} <= {"", "[", "."}

@@ -1,4 +1,4 @@
-"""Properties of reading: policies made up and then damaged, and real ones with one token changed."""
+"""Properties of loading: generated policies, damaged ones, and real ones with one token changed."""
 
 import difflib
 import json
@@ -80,8 +80,8 @@ OTHERS = st.fixed_dictionaries(
 
 @settings(max_examples=50)
 @given(POLICIES)
-def test_a_policy_written_out_reads_back_equal(document: dict[str, Any]) -> None:
-    """Records to builtins to records again; JSON, YAML and a mapping alike."""
+def test_an_encoded_policy_loads_as_an_equal_policy(document: dict[str, Any]) -> None:
+    """As JSON, as YAML and as a mapping."""
     policies = parse_policies(document)
     (policy,) = policies
     check_policy(policy)
@@ -93,8 +93,8 @@ def test_a_policy_written_out_reads_back_equal(document: dict[str, Any]) -> None
 
 @settings(max_examples=50)
 @given(POLICIES | OTHERS)
-def test_a_migrated_policy_means_the_same_and_stays_as_it_is(document: dict[str, Any]) -> None:
-    """Whatever spelling it was in."""
+def test_a_migrated_policy_has_the_same_meaning_and_migrates_to_itself(document: dict[str, Any]) -> None:
+    """In every spelling."""
     text = json.dumps(document)
     written = migrate(text)
 
@@ -103,24 +103,24 @@ def test_a_migrated_policy_means_the_same_and_stays_as_it_is(document: dict[str,
 
 
 def places(document: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Every place within a document."""
+    """Every path within a document."""
     parts: list[tuple[Any, Any]] = []
     if isinstance(document, dict | list):
         parts = list(document.items() if isinstance(document, dict) else enumerate(document))
     return [path, *(place for part, child in parts for place in places(child, (*path, part)))]
 
 
-def put(document: Any, path: tuple[Any, ...], value: Any) -> Any:
-    """The document with another value at a place."""
+def with_value_at(document: Any, path: tuple[Any, ...], value: Any) -> Any:
+    """The document with another value at a path."""
     if not path:
         return value
     copy = dict(document) if isinstance(document, dict) else list(document)
-    copy[path[0]] = put(copy[path[0]], path[1:], value)
+    copy[path[0]] = with_value_at(copy[path[0]], path[1:], value)
     return copy
 
 
 def outcome(source: str | bytes, format: str | None = None) -> tuple[list[Policy], tuple[Problem, ...]]:
-    """The policies that were read, or the problems that were reported."""
+    """The loaded policies, or the reported problems."""
     try:
         return parse_policies(source, format=format), ()
     except PolicyError as error:
@@ -129,11 +129,11 @@ def outcome(source: str | bytes, format: str | None = None) -> tuple[list[Policy
 
 @settings(max_examples=150)
 @given(st.data())
-def test_a_damaged_policy_gives_nothing_but_a_policy_error(data: st.DataObject) -> None:
-    """Any part replaced by anything: it reads, or it is a PolicyError that names a place."""
+def test_a_damaged_policy_loads_or_is_a_policy_error(data: st.DataObject) -> None:
+    """Any part may be replaced by anything. The error has a position."""
     document = data.draw(POLICIES | OTHERS)
     for _ in range(data.draw(st.integers(1, 3))):
-        document = put(document, data.draw(st.sampled_from(places(document))), data.draw(JSON))
+        document = with_value_at(document, data.draw(st.sampled_from(places(document))), data.draw(JSON))
     policies, problems = outcome(json.dumps(document))
     for policy in policies:
         check_policy(policy)
@@ -144,8 +144,8 @@ def test_a_damaged_policy_gives_nothing_but_a_policy_error(data: st.DataObject) 
 @settings(max_examples=150)
 @given(st.data())
 @pytest.mark.parametrize("format", [None, "json", "toml"])
-def test_damaged_text_gives_nothing_but_a_policy_error(format: str | None, data: st.DataObject) -> None:
-    """Bytes cut out and put in anywhere."""
+def test_damaged_text_loads_or_is_a_policy_error(format: str | None, data: st.DataObject) -> None:
+    """Bytes are removed and inserted anywhere."""
     text = {
         None: b"name: p\nrules:\n  - {type: before, first: [a, &b b], then: *b} # x\n  - tool: |\n      x\n",
         "json": b'{"name": "p", "rules": [{"type": "count", "tool": "\\u00e9", "max": 1e0}]}',
@@ -161,7 +161,7 @@ def test_damaged_text_gives_nothing_but_a_policy_error(format: str | None, data:
 
 LONG = int(os.environ.get("PROCTOR_LONG") or 0)
 USUAL = 200
-"""Damaged texts of each policy in a long run, and usually."""
+"""Damaged texts of each policy in a long run, and by default."""
 
 EVERYTHING = """\
 version: 1
@@ -219,13 +219,13 @@ nets:
 EXAMPLES = sorted((Path(__file__).parents[3] / "examples").glob("*/policy.yaml"))
 TEXTS = {"everything": EVERYTHING} | {path.parent.name: path.read_text() for path in EXAMPLES}
 FREE = {"metadata", "aliases", "prices", "initial_marking", "capacity", "labels", "equals", "not_equals"}
-"""Under these any name may stand."""
+"""Keys whose values may have any keys."""
 TELLING = {"output_of", "arg", "path"}
-"""These tell an operand that refers to something from one that is a mapping."""
+"""Keys that make an operand a reference and not a plain mapping."""
 
 
 def keys(node: Any, *, free: bool = False) -> Iterator[Any]:
-    """The nodes of the keys that the language gives."""
+    """The nodes of the keys that the language defines."""
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
             if not free:
@@ -237,7 +237,7 @@ def keys(node: Any, *, free: bool = False) -> Iterator[Any]:
 
 
 def misspelt(word: str, random: Random) -> str:
-    """The word with a letter lost, doubled, changed or exchanged with its neighbour."""
+    """The word with a letter removed, doubled, changed or swapped with its neighbour."""
     at = random.randrange(len(word))
     slips = [
         word[:at] + word[at + 1 :],
@@ -250,7 +250,7 @@ def misspelt(word: str, random: Random) -> str:
 
 
 def problems_of(text: str) -> tuple[Problem, ...]:
-    """What is wrong with a text, each at a place within it."""
+    """The problems of a text, each with a position within it."""
     try:
         parse_policies(text)
     except PolicyError as error:
@@ -264,8 +264,8 @@ def problems_of(text: str) -> tuple[Problem, ...]:
 
 
 @pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
-def test_every_misspelt_key_is_refused_where_it_stands(text: str) -> None:
-    """Each key in turn: one problem has its line and column, and most often the word that was meant."""
+def test_every_misspelt_key_is_an_error_at_its_position(text: str) -> None:
+    """One problem has the key's line and column, and usually suggests the right word."""
     random, meant = Random(0), []
     nodes = list(keys(yaml.compose(text)))
     for node in nodes:
@@ -286,7 +286,7 @@ def test_every_misspelt_key_is_refused_where_it_stands(text: str) -> None:
 
 @pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
 def test_several_misspelt_keys_are_all_reported(text: str) -> None:
-    """Up to three at once, in one error."""
+    """Up to three, in one error."""
     random = Random(1)
     nodes = [node for node in keys(yaml.compose(text)) if node.value not in ("type", "name", "tool")]
     for _ in range(20):
@@ -301,8 +301,8 @@ def test_several_misspelt_keys_are_all_reported(text: str) -> None:
 
 
 @pytest.mark.parametrize("name", TEXTS)
-def test_any_change_of_tokens_reads_or_is_refused_at_a_place(name: str) -> None:
-    """Tokens lost, doubled, exchanged, moved from one policy to another; lines lost, doubled, shifted."""
+def test_text_with_changed_tokens_loads_or_is_an_error_with_a_position(name: str) -> None:
+    """Tokens are removed, doubled, swapped or moved to another policy; lines are removed, doubled or indented."""
     random, text = Random(name), TEXTS[name]
     others = [token for other in TEXTS.values() for token in tokens(other)]
     others += ["null", "~", "true", "-1", ".nan", "1e999", "0x1F", "!!binary x", "&a", "*a", "|", ">", "?", "<<: x"]

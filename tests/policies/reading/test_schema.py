@@ -1,4 +1,4 @@
-"""The published JSON Schema says what the reader says."""
+"""The published JSON Schema agrees with the parser."""
 
 import json
 from pathlib import Path
@@ -92,36 +92,37 @@ BAD: list[Any] = [
 
 @pytest.fixture(scope="module", name="validator")
 def make_validator() -> jsonschema.Draft202012Validator:
-    """A validator of the published schema, as any editor would read it from its JSON text."""
+    """A validator of the published schema, parsed from its JSON text."""
     schema = json.loads(json.dumps(json_schema()))
     jsonschema.Draft202012Validator.check_schema(schema)
     return jsonschema.Draft202012Validator(schema)
 
 
-def test_there_is_an_example_of_every_rule_family() -> None:
-    """A new family brings its example."""
+def test_every_rule_family_has_an_example() -> None:
     assert {rule["type"] for rule in RULE_EXAMPLES} == set(RULES)
 
 
 @pytest.mark.parametrize("document", GOOD)
-def test_what_the_reader_takes_meets_the_schema(
+def test_a_document_that_loads_satisfies_the_schema(
     document: dict[str, Any], validator: jsonschema.Draft202012Validator
 ) -> None:
-    """Every spelling of the standard language."""
+    """In the standard spelling."""
     assert parse_policies(document)
     assert [error.message for error in validator.iter_errors(document)] == []
 
 
 @pytest.mark.parametrize("document", BAD)
-def test_what_breaks_the_schema_the_reader_refuses(document: Any, validator: jsonschema.Draft202012Validator) -> None:
-    """The schema is no stricter and no looser about keys, types and bounds."""
+def test_a_document_that_violates_the_schema_does_not_load(
+    document: Any, validator: jsonschema.Draft202012Validator
+) -> None:
+    """The schema's keys, types and bounds are those of the parser."""
     assert not validator.is_valid(document)
     with pytest.raises(PolicyError):
         parse_policies(json.dumps(document))
 
 
-def test_every_definition_is_described() -> None:
-    """An editor shows the records' own words."""
+def test_every_definition_has_a_description() -> None:
+    """Editors show it."""
     missing = [name for name, definition in json_schema()["$defs"].items() if not definition["description"]]
 
     assert missing == []

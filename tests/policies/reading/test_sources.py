@@ -1,4 +1,4 @@
-"""YAML, JSON and TOML: one meaning, and places that are right in each."""
+"""YAML, JSON and TOML: the same meaning, and the right positions in each."""
 
 from typing import Any
 
@@ -20,25 +20,25 @@ def metadata_of(text: str, format: str | None = None) -> dict[str, Any]:
     ("=", "="),
 ])  # fmt: skip
 def test_unquoted_words_follow_the_yaml_core_schema(written: str, meant: Any) -> None:
-    """No dates, no base 60, no yes and no: only what YAML 1.2 resolves."""
+    """There are no dates, base-60 numbers, or `yes` and `no`: only the types of YAML 1.2."""
     assert metadata_of(f"name: p\nmetadata: {{a: {written}}}") == {"a": meant}
 
 
-def test_metadata_may_have_words_about_the_parts_of_a_policy() -> None:
-    """A ticket is no approval, and decides nothing."""
+def test_metadata_may_have_keys_named_like_parts_of_a_policy() -> None:
+    """A `ticket` in the metadata is no approval, and decides nothing."""
     about = {"approval": "SEC-12", "name": "x", "version": 3, "rules_of": [1]}
     assert metadata_of(f"name: p\nmetadata: {about}") == about
 
 
 @pytest.mark.parametrize("word", ["on", "yes", "1", "true", "null", "1.0"])
-def test_keys_are_text_as_they_are_written(word: str) -> None:
-    """A key is never resolved, so YAML and JSON keys are the same."""
+def test_keys_are_text_as_written(word: str) -> None:
+    """YAML does not resolve keys, so they equal JSON's."""
     assert metadata_of(f"name: p\nmetadata: {{{word}: 1}}") == {word: 1}
 
 
 @pytest.mark.parametrize("name", ["{}", "\t{}\r\n", "\ufeff{}"])
-def test_json_text_means_the_same_whatever_it_is_read_as(name: str) -> None:
-    """Tabs, escapes and surrogate pairs, which YAML parsers stumble over, are read as JSON; bytes as text."""
+def test_json_text_loads_alike_under_any_format(name: str) -> None:
+    """Tabs, escapes and surrogate pairs, which confuse YAML parsers, are parsed as JSON. Bytes are decoded first."""
     assert parse_policies(b"\xef\xbb\xbfname: p") == parse_policies("name: p")
     text = '{"name":\t"p",\n\t"metadata": {"a": "\\ud83d\\ude00\\/\\u0000\\t", "b": [1E5, -0, 1.50, null]}}'
     meant = {"a": "😀/\x00\t", "b": [100000.0, 0, 1.5, None]}
@@ -46,8 +46,8 @@ def test_json_text_means_the_same_whatever_it_is_read_as(name: str) -> None:
     assert [metadata_of(name.format(text), format) for format in (None, "yaml", "json")] == [meant] * 3
 
 
-def test_anchors_aliases_and_merge_keys_are_followed() -> None:
-    """What stands beside a merge key wins over what it brings."""
+def test_anchors_aliases_and_merge_keys_are_resolved() -> None:
+    """A key beside a merge key overrides it."""
     text = "name: p\nmetadata: {a: &a {x: 1, y: 2}, b: *a, c: {<<: *a, y: 3}}"
 
     assert metadata_of(text) == {"a": {"x": 1, "y": 2}, "b": {"x": 1, "y": 2}, "c": {"x": 1, "y": 3}}
@@ -96,10 +96,10 @@ def test_anchors_aliases_and_merge_keys_are_followed() -> None:
     ("rules:\n- type: require\n  tool: x\n  when:\n  - path: $.a\n    in: ['no', Off]", None, (6, 16), "`Off` is a"),
     ("name: p\nmetadata:\n  rules: []", None, (3, 10), "`rules` does nothing under `metadata`"),
 ])  # fmt: skip
-def test_a_text_that_cannot_be_read_is_one_clear_error(
+def test_a_text_that_cannot_be_parsed_is_one_error(
     source: Any, format: str | None, place: tuple[int, int], message: str
 ) -> None:
-    """One problem, with the place where reading stopped."""
+    """One problem, with the position where parsing stopped."""
     problem = problems_of(source, format=format)[0]
 
     assert (problem.line, problem.column) == place
@@ -115,8 +115,8 @@ def test_a_text_that_cannot_be_read_is_one_clear_error(
     ("|-\n      rm\n", ""),
     (r"'rm\n'", ""),
 ])  # fmt: skip
-def test_a_pattern_that_its_file_makes_another_text_is_an_error(written: str, message: str) -> None:
-    """No call would have that text, and what denies by it would deny nothing."""
+def test_a_pattern_whose_escapes_the_file_format_changed_is_an_error(written: str, message: str) -> None:
+    """No call would have the resulting text, so a deny with it would deny nothing."""
     text = f"name: p\nvirtual_tools:\n  - tool: bash\n    path: $.command\n    as: it\n    match: {written}\n"
     if message:
         problem = problems_of(text)[0]
@@ -127,13 +127,13 @@ def test_a_pattern_that_its_file_makes_another_text_is_an_error(written: str, me
 
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, "a: " + "{b: " * 100_000, "- " * 50_000])
 @pytest.mark.parametrize("format", [None, "json", "toml"])
-def test_deep_nesting_is_an_error_and_no_crash(text: str, format: str | None) -> None:
-    """The readers stop at a depth, whatever the interpreter could bear."""
+def test_deep_nesting_is_an_error_not_a_crash(text: str, format: str | None) -> None:
+    """The parsers stop at a fixed depth, below the interpreter's."""
     assert problems_of(text, format=format)
 
 
-def test_what_stands_for_more_than_it_is_is_an_error() -> None:
-    """A mapping that holds itself, and nine lists of nine aliases each."""
+def test_an_expanding_document_is_an_error() -> None:
+    """A mapping that contains itself, and nine lists of nine aliases each."""
     loop: dict[str, Any] = {"name": "p"}
     loop["metadata"] = loop
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
@@ -185,7 +185,7 @@ def test_problems_in_toml_have_their_line_and_column() -> None:
 
 
 def test_problems_in_json_have_their_line_and_column() -> None:
-    """Places count characters, not bytes."""
+    """Columns count characters, not bytes."""
     text = '{\n  "name": "p",\n  "metadata": {"é": 1},  "locked": "no",\n  "limits": {"max_turns": -1}\n}'
     assert [(p.line, p.column) for p in problems_of(text)] == [(3, 36), (4, 27)]
 
@@ -209,16 +209,15 @@ def test_problems_in_json_have_their_line_and_column() -> None:
     ("name: x\nrules: [{type: precondition, tool: t, requires: [{user_said: 'a\\Bb'}]}]\n",
         "does not mean the same"),
 ])  # fmt: skip
-def test_what_is_easily_written_wrong_has_an_error_that_helps(text: str, words: str) -> None:
-    """One that says what to write."""
+def test_the_error_for_a_common_mistake_says_what_to_write(text: str, words: str) -> None:
     with pytest.raises(PolicyError) as raised:
         parse_policies(text)
 
     assert words in str(raised.value)
 
 
-def test_limits_may_be_a_list_and_their_digits_in_groups() -> None:
-    """Text that looks so stays text."""
+def test_limits_may_be_a_list_and_have_grouped_digits() -> None:
+    """Text that looks like a number stays text."""
     (policy,) = parse_policies(
         "name: x\nlimits: [{max_total_tokens: 8_000}, {max_duration: 2m}]\nmetadata: {a: 8_000}\n"
     )
@@ -228,8 +227,8 @@ def test_limits_may_be_a_list_and_their_digits_in_groups() -> None:
     assert policy.metadata == {"a": "8_000"}
 
 
-def test_a_word_that_is_none_of_a_field_is_refused_at_construction() -> None:
-    """Whichever record it is."""
+def test_a_value_outside_a_fields_choices_is_rejected_at_construction() -> None:
+    """For every record."""
     with pytest.raises(PolicyError, match="use one of `cancel`"):
         Policy(name="x", on_violation="explode")  # type: ignore[arg-type]
     with pytest.raises(PolicyError, match="use one of `run`"):

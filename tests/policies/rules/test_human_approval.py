@@ -1,4 +1,4 @@
-"""`human-approval` means a person's approval of the judged call, wherever a rule says what must come first."""
+"""`human-approval` as a prerequisite means that a person approved the evaluated call."""
 
 from typing import Any
 
@@ -17,16 +17,15 @@ FAMILIES = {
 
 
 @pytest.mark.parametrize("type", ["before", "immediately_before"])
-def test_a_tool_that_will_do_as_well_is_named(type: str, ruled: Any) -> None:
-    """As any member of a list is."""
+def test_human_approval_and_an_alternative_tool_may_share_a_list(type: str, ruled: Any) -> None:
     decision = ruled({"type": type, "first": ["test", "human-approval"], "then": "deploy"}).propose("deploy")
 
     assert decision.violations[0].details["expected"] == "a person's approval or `test` before `deploy`"
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_preflight_and_pictures_know_the_person(family: str) -> None:
-    """The tool can be called, no tool of that name is looked for, and the picture shows who is asked."""
+def test_preflight_and_diagrams_handle_human_approval(family: str) -> None:
+    """The tool can be called, `human-approval` is no unknown tool, and the diagram shows the approvers."""
     rules = [FAMILIES[family], {"type": "require", "tool": "deploy"}]
     stack = merge_policies(parse_policies({"name": "p", "rules": rules}))
     drawn = [str(node) for section in draw(stack).sections for node in section.nodes]
@@ -57,16 +56,16 @@ def test_preflight_and_pictures_know_the_person(family: str) -> None:
     {"nets": ["require test before human-approval"]},
     {"nets": [{"name": "n", "places": [], "transitions": [{"name": "t", "tools": ["human-approval"]}]}]},
 ])  # fmt: skip
-def test_elsewhere_it_is_an_error_that_says_where_it_belongs(written: dict[str, Any]) -> None:
-    """A rule about a tool that no agent has would hold for ever, or refuse for ever."""
+def test_human_approval_outside_a_prerequisite_is_an_error_with_a_hint(written: dict[str, Any]) -> None:
+    """A rule about a tool that no agent has would always be satisfied, or always deny."""
     with pytest.raises(PolicyError) as caught:
         parse_policies({"name": "p", **written})
 
     assert ["use it in `first`" in problem.message for problem in caught.value.problems] == [True]
 
 
-def test_an_approval_has_no_values_to_compare() -> None:
-    """`same` and `output` are of calls."""
+def test_human_approval_has_no_values_to_compare() -> None:
+    """`same` and `output` belong to calls."""
     requirement = {"prior": ["human-approval", "test"], "same": [{"path": "$.to"}]}
     with pytest.raises(PolicyError, match="list both under `any_of`"):
         parse_policies(

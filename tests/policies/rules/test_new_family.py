@@ -1,4 +1,4 @@
-"""A rule family that the product does not have, in one file: nothing else is touched, and everything knows it."""
+"""A new rule family needs one file: everything else works with it unchanged."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -22,7 +22,9 @@ TOOL, BY = 1, 2
 
 
 class Confirmed(Rule, tag="confirmed", frozen=True):
-    """Each call of `tool` that succeeds is confirmed by one of `by` before the next, and before the end."""
+    """Each successful call of `tool` must be confirmed by one of `by` before the next, and before the
+    session's end.
+    """
 
     tool: Selector
     by: Selector
@@ -33,7 +35,7 @@ class Confirmed(Rule, tag="confirmed", frozen=True):
         yield from selector_problems(self.by, ("by",))
 
     def profile(self) -> Profile:
-        """With a key, another value will do."""
+        """If keyed, a confirmation counts for its key only."""
         return Profile(
             words=f"{names(self.tool)} confirmed by {names(self.by)}",
             restricts=(self.tool,),
@@ -45,13 +47,13 @@ class Confirmed(Rule, tag="confirmed", frozen=True):
 
 
 class ConfirmedState(RuleState):
-    """Whether a call waits to be confirmed."""
+    """Whether a call is unconfirmed."""
 
     waits: bool = False
 
 
 class ConfirmedMachine(Machine, evaluates=Confirmed):
-    """Looks at how calls end."""
+    """Observes how calls end."""
 
     state_type = ConfirmedState
     restricts = TOOL
@@ -78,7 +80,7 @@ class ConfirmedMachine(Machine, evaluates=Confirmed):
 
 @pytest.fixture(autouse=True)
 def registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The one line of the registry."""
+    """The line in the registry."""
     monkeypatch.setitem(RULES, "confirmed", Confirmed)
 
 
@@ -98,31 +100,30 @@ def found(*rules: dict[str, Any], **more: Any) -> Findings:
 @pytest.mark.parametrize(
     "family", [*RULES.values(), Check, Confirmed, Allow, Deny, Net], ids=lambda cls: cls.__name__
 )
-def test_every_kind_of_clause_says_all_of_itself(family: type[Statement]) -> None:
-    """What is abstract on `Rule` is there; the type checker says so wherever one is made."""
+def test_every_clause_implements_all_of_rule(family: type[Statement]) -> None:
+    """The abstract members exist; the type checker reports a missing one wherever an instance is created."""
     missing = [name for name in dir(family) if getattr(getattr(family, name), "__isabstractmethod__", False)]
 
     assert missing == []
 
 
-def test_it_is_read_and_checked() -> None:
-    """A missing field and a bad pattern are named."""
+def test_the_family_is_parsed_and_checked() -> None:
+    """A missing field and a bad pattern are reported."""
     with pytest.raises(PolicyError, match="by"):
         policy({"type": "confirmed", "tool": "pay"})
     with pytest.raises(PolicyError, match=r"rules\[0\]\.by"):
         policy({"type": "confirmed", "tool": "pay", "by": []})
 
 
-def test_it_is_in_the_schema() -> None:
-    """With its fields."""
+def test_the_family_is_in_the_schema() -> None:
     validator = jsonschema.Draft202012Validator(json_schema())
 
     assert validator.is_valid({"name": "p", "rules": [RULE]})
     assert not validator.is_valid({"name": "p", "rules": [{**RULE, "bye": "x"}]})
 
 
-def test_it_is_judged_explained_narrowed_and_settled() -> None:
-    """By the outcome of calls, with or without a key; the report knows what is owed."""
+def test_the_family_is_evaluated_explained_narrowed_and_reported() -> None:
+    """With and without a key. The final report has its obligations."""
     for rule in (RULE, {**RULE, "key": "$.id"}):
         compiled = compile_policy(policy(rule))
         monitor = compiled.monitor(explain=True)
@@ -138,16 +139,15 @@ def test_it_is_judged_explained_narrowed_and_settled() -> None:
         assert monitor.finish().rules["c"].status == "violated"
 
 
-def test_it_is_drawn() -> None:
-    """With its own word."""
+def test_the_family_is_drawn() -> None:
     (section,) = draw(policy(RULE)).sections
 
     assert [node.text for node in section.nodes] == ["pay", "receipt", "confirmed by"]
     assert [node.notes for node in section.nodes][-1] == ("c",)
 
 
-def test_preflight_knows_what_it_needs_and_owes() -> None:
-    """Alone, together with others, and where its evidence is a virtual name."""
+def test_preflight_handles_what_the_family_needs_and_owes() -> None:
+    """Alone, with other rules, and with a virtual name as its evidence."""
     paid: dict[str, Any] = {"type": "count", "tool": "pay", "of": "completed"}
     closing: dict[str, Any] = {"type": "never_after", "id": "n", "trigger": "pay", "forbidden": "receipt"}
     opening = {**closing, "trigger": "receipt", "forbidden": "pay"}

@@ -1,4 +1,4 @@
-"""Functions that give calls more names for a net."""
+"""Nets with Python functions: mappers that name calls, validators and result hooks."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from proctor.policies.values.globs import glob_regex, overlap
 
 
 def pushes(call: Any) -> str | None:
-    """A push by what the command line says."""
+    """Name a push by its command line."""
     return "git-push" if call.name == "bash" and "push" in call.input.get("command", "") else None
 
 
@@ -29,14 +29,14 @@ def answer(monitor: Monitor, name: str, id: str = "c", **input: Any) -> str:
 
 
 def release(**more: Any) -> dict[str, Any]:
-    """A net that lets one push through."""
+    """A net that allows one push."""
     spend = {"name": "spend", "inputs": ["budget"], "tools": ["git-push"]}
     return {"name": "n", "places": ["budget"], "initial_marking": {"budget": 1}, "transitions": [spend], **more}
 
 
 @pytest.mark.parametrize("given", ["git-push", ["git-push"], ("other", "GIT-PUSH"), {"git-push"}])
-def test_a_call_is_governed_under_a_name_that_the_mapper_gives(given: Any) -> None:
-    """One name or several, in whatever letters a tool may be named."""
+def test_a_call_is_matched_by_a_name_that_the_mapper_returns(given: Any) -> None:
+    """One name or several, in any case."""
     monitor = watched("block git-push", lambda call: given if pushes(call) else None)
 
     assert answer(monitor, "bash", "1", command="git push") == "deny"
@@ -45,8 +45,8 @@ def test_a_call_is_governed_under_a_name_that_the_mapper_gives(given: Any) -> No
     assert how.status == "violated"
 
 
-def test_what_the_functions_of_a_net_change_of_a_call_changes_nothing() -> None:
-    """Each gets the call with an input of its own: the next rule, and the record, have it as the agent gave it."""
+def test_functions_of_a_net_cannot_modify_the_call() -> None:
+    """Each gets a copy of the input. The next rule and the event log get the agent's."""
     seen: list[str] = []
 
     def changes(call: Any, *_: Any) -> None:
@@ -66,8 +66,8 @@ def test_what_the_functions_of_a_net_change_of_a_call_changes_nothing() -> None:
     assert {*seen} == {"git push", ""}
 
 
-def test_calls_that_the_mapper_names_fire() -> None:
-    """A limit counts them; a call that it does not name leaves the net as it is."""
+def test_calls_named_by_the_mapper_fire_transitions() -> None:
+    """A limit counts them. A call without such a name does not change the net."""
     monitor = watched("limit git-push to 1 per session", pushes)
     answers = [
         answer(monitor, "bash", str(n), command=line) for n, line in enumerate(["ls", "git push", "ls", "git push"])
@@ -76,8 +76,8 @@ def test_calls_that_the_mapper_names_fire() -> None:
     assert answers == ["allow", "allow", "allow", "deny"]
 
 
-def test_a_deferred_transition_is_told_how_a_mapped_call_ended() -> None:
-    """`require` counts a prerequisite that only the mapper knows."""
+def test_a_deferred_transition_sees_the_end_of_a_mapped_call() -> None:
+    """`require` counts a prerequisite that only the mapper names."""
     monitor = watched("require tests before deploy", lambda call: "tests" if call.input.get("command") == "t" else ())
     first = answer(monitor, "deploy", "1")
     assert answer(monitor, "bash", "2", command="t") == "allow"
@@ -86,22 +86,22 @@ def test_a_deferred_transition_is_told_how_a_mapped_call_ended() -> None:
     assert (first, answer(monitor, "deploy", "3")) == ("deny", "allow")
 
 
-def test_the_strictest_name_decides() -> None:
-    """A name that is free, or the tool's own, permits nothing to the others."""
+def test_the_strictest_of_a_calls_names_decides() -> None:
+    """An unrestricted name does not allow what another name denies."""
     for more in ({"free_tools": ["bash"]}, {"free_tools": ["ls"]}):
         monitor = watched(release(initial_marking={}, **more), lambda call: ["ls", "git-push"])
         assert answer(monitor, "bash", command="git push; ls") == "deny"
 
 
 def test_a_call_of_one_name_twice_fires_once() -> None:
-    """A mapper may give the call the name that it has."""
+    """The mapper returns the call's own name."""
     monitor = watched(release(), lambda call: [call.name, "git-push"])
 
     assert [answer(monitor, "git-push", id) for id in "12"] == ["allow", "deny"]
 
 
 def test_globs_aliases_and_conditions_hold_for_names_of_the_mapper() -> None:
-    """A name is looked at as a tool's."""
+    """They match its names as they match a tool's."""
     tools = {"never": ["git-*"], "aliased": ["publish"], "where": [{"tool": "git-push", "where": [COMMAND]}]}
     for selector in tools.values():
         transition = {"name": "t", "inputs": ["never"], "tools": selector}
@@ -115,7 +115,7 @@ COMMAND = {"path": "$.command", "contains": "git"}
 
 
 def raises(call: Any) -> str:
-    """A mapper that fails."""
+    """A mapper that raises."""
     raise KeyError(call.name)
 
 
@@ -124,7 +124,7 @@ async def nobody_waits() -> str:
 
 
 def coroutine(call: Any) -> Any:
-    """What an `async` function in disguise returns."""
+    """An awaitable, as an `async` function returns."""
     made = nobody_waits()
     made.close()
     return made
@@ -132,8 +132,8 @@ def coroutine(call: Any) -> Any:
 
 @pytest.mark.parametrize("mapper", [raises, coroutine, lambda call: 3, lambda call: [3], lambda call: b"git-push"])
 @pytest.mark.parametrize("tool", ["bash", "git-push", "ls"])
-def test_a_mapper_that_fails_refuses_the_call(mapper: Any, tool: str) -> None:
-    """Whatever the net says of the call's own name, and whatever its action."""
+def test_a_mapper_that_raises_denies_the_call(mapper: Any, tool: str) -> None:
+    """Whatever the net decides for the call's own name, and whatever its action."""
     monitor = watched(release(free_tools=["ls"], action="warn"), mapper)
 
     decision = monitor.propose(ToolCall(id="c", name=tool, input={}))
@@ -142,8 +142,8 @@ def test_a_mapper_that_fails_refuses_the_call(mapper: Any, tool: str) -> None:
     assert "it raised" in decision.violations[0].message
 
 
-def test_a_mapper_goes_with_a_net_that_joins() -> None:
-    """As validators and result hooks do, and it stays with the net that leaves and comes back."""
+def test_a_mapper_can_be_attached_to_an_added_net() -> None:
+    """Like validators and result hooks. It stays attached while the net is removed."""
     [policy] = parse_policies({"version": 1, "name": "p", "on_violation": "deny"})
     monitor = compile_policy(policy).monitor()
     monitor.add_net("block git-push", mapper=pushes)
@@ -157,8 +157,8 @@ def test_a_mapper_goes_with_a_net_that_joins() -> None:
     assert answer(monitor, "bash", "4", command="git push") == "allow"
 
 
-def test_a_net_of_the_name_of_a_rule_or_of_another_removed_net_is_an_error() -> None:
-    """What was removed would be judged by in its place, and two of one name would be reported as one."""
+def test_an_added_net_needs_a_name_that_no_rule_or_removed_net_has() -> None:
+    """The removed net would be evaluated in its place, and two nets of one name would be reported as one."""
     on = monitor(rules=[{"type": "require", "id": "r", "tool": "x"}])
     on.remove_net("n")
     for name, wrong in (("n", "is another one: give this one another name"), ("r", "is active already")):
@@ -170,8 +170,8 @@ def test_a_net_of_the_name_of_a_rule_or_of_another_removed_net_is_an_error() -> 
 
 
 @pytest.mark.parametrize("given", [3, "git-push", nobody_waits])
-def test_what_is_no_plain_function_is_not_attached(given: Any) -> None:
-    """A mapper, a validator or a result hook that is `async` would never be waited for."""
+def test_only_a_plain_function_can_be_attached(given: Any) -> None:
+    """An `async` mapper, validator or result hook would never be awaited."""
     [policy] = parse_policies({"version": 1, "name": "p", "nets": ["block git-push"]})
     attached: Any = ({each: {"block git-push": given}} for each in ("mappers", "validators", "on_results"))
     for each in attached:
@@ -181,8 +181,8 @@ def test_what_is_no_plain_function_is_not_attached(given: Any) -> None:
         compile_policy(policy).monitor().add_net("block mv", on_result=given)
 
 
-def test_a_mapper_of_a_net_that_is_not_there_is_an_error() -> None:
-    """A misspelt name would be a mapper that is never asked."""
+def test_a_mapper_of_a_missing_net_is_an_error() -> None:
+    """With a misspelt name, it would never be called."""
     [policy] = parse_policies({"version": 1, "name": "p", "nets": ["block git-push"]})
     with pytest.raises(PolicyError, match="no net is called `block push`"):
         compile_policy(policy, mappers={"block push": pushes})
@@ -219,13 +219,13 @@ def monitor(rules: Any = (), **attached: Any) -> Any:
     ("bash", {"command": "(git  push)"}, "blocked"),
     ("bash", {"command": "git pushes"}, "abstain"),
 ])  # fmt: skip
-def test_each_net_says_what_a_call_is_to_it(tool: str, input: Any, says: str) -> None:
-    """By every name of the call."""
+def test_each_net_reports_what_a_call_would_do(tool: str, input: Any, says: str) -> None:
+    """For every name of the call."""
     assert monitor().resolve(tool, input) == {"n": says, "block rm": "abstain"}
 
 
-def test_it_changes_nothing_and_follows_the_state() -> None:
-    """Asked twice it says the same; once the token is spent, the other."""
+def test_resolving_a_call_does_not_change_the_state() -> None:
+    """The second answer is the same. After the token is spent, it differs."""
     session = monitor()
     before = session.snapshot()
     assert [session.resolve("deploy")["n"] for _ in "12"] == ["gated", "gated"]
@@ -237,16 +237,15 @@ def test_it_changes_nothing_and_follows_the_state() -> None:
     assert session.resolve("rm") == {"block rm": "blocked"}
 
 
-def test_a_mapper_is_asked_and_one_that_raises_blocks() -> None:
-    """As the call would be."""
+def test_a_call_is_resolved_with_the_mapper_and_blocked_if_that_fails() -> None:
+    """As for a real call."""
     assert monitor(mappers={"n": lambda call: "deploy"}).resolve("x")["n"] == "gated"
     assert monitor(mappers={"n": lambda call: "ls"}).resolve("x")["n"] == "free"
     assert monitor(mappers={"n": lambda call: 3}).resolve("x")["n"] == "blocked"
 
 
 @pytest.mark.parametrize(("tool", "input"), [(3, None), (None, {}), ("bash", "git push"), ("bash", [])])
-def test_what_is_no_call_is_an_error(tool: Any, input: Any) -> None:
-    """It says what was wrong."""
+def test_a_value_that_is_no_call_is_an_error(tool: Any, input: Any) -> None:
     with pytest.raises(ValueError, match="not a tool's name and an input"):
         monitor().resolve(tool, input)
 
@@ -267,8 +266,8 @@ def document(line: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("line", OVERLAPPING)
-def test_a_line_whose_sides_overlap_is_an_error(line: str) -> None:
-    """By its own name, by a glob, or by an alias of the policy; also where it joins a live session."""
+def test_a_line_with_overlapping_sides_is_an_error(line: str) -> None:
+    """Through the tool's name, a glob, or an alias of the policy; also in a net added to a live session."""
     for written in (line, {"line": line, "action": "deny"}):
         with pytest.raises(PolicyError, match="both") as raised:
             parse_policies(document(written))
@@ -280,8 +279,7 @@ def test_a_line_whose_sides_overlap_is_an_error(line: str) -> None:
 
 
 @pytest.mark.parametrize("line", APART)
-def test_a_line_whose_sides_are_apart_loads(line: str) -> None:
-    """It means what it says."""
+def test_a_line_with_distinct_sides_loads(line: str) -> None:
     assert parse_policies(document(line))
 
 
@@ -289,8 +287,8 @@ patterns = st.text("ab?*", min_size=1, max_size=4)
 
 
 @given(patterns, patterns)
-def test_two_patterns_overlap_where_some_name_matches_both(left: str, right: str) -> None:
-    """Compared with every name long enough to tell."""
+def test_two_patterns_overlap_if_some_name_matches_both(left: str, right: str) -> None:
+    """Compared with all names up to a sufficient length."""
     names = [""]
     for _ in range(6):
         names += [name + char for name in names for char in "ab" if len(name) < 6]

@@ -1,4 +1,4 @@
-"""Checks: rules written in Python, told of the call and of its context."""
+"""Checks written in Python: they get the call and its context."""
 
 import functools
 from collections.abc import Callable
@@ -23,7 +23,7 @@ def started(check: Callable[..., Any], tool: str = "*", **rule: Any) -> Monitor:
 
 
 def watched() -> tuple[Monitor, list[CheckContext]]:
-    """A session under a check of payments, and what the check is told."""
+    """A session under a check of payments, and the contexts that the check gets."""
     contexts: list[CheckContext] = []
 
     def check(call: ToolCall, context: CheckContext) -> None:
@@ -41,8 +41,8 @@ def ask(monitor: Monitor, tool: str, id: str = "now", **input: Any) -> Any:
     return monitor.propose(ToolCall(id=id, name=tool, input=input))
 
 
-def test_a_check_of_two_arguments_sees_the_session() -> None:
-    """The calls so far with what became of them, usage, who runs what, and the turn."""
+def test_a_check_of_two_parameters_gets_the_session() -> None:
+    """The earlier calls and their outcomes, usage, the run's identity, and the turn."""
     monitor, contexts = watched()
     monitor.observe(ev.TokenUsageUpdated(input_tokens=3, output_tokens=4, cost_usd=0.5))
     for id, tool in (("a", "find"), ("b", "find"), ("c", "find"), ("d", "wait"), ("f", "bash")):
@@ -71,8 +71,8 @@ def test_a_check_of_two_arguments_sees_the_session() -> None:
     assert (contexts[0].usage.total_tokens, contexts[0].usage.cost_usd) == (7, 0.5)
 
 
-def test_a_check_reads_what_was_said() -> None:
-    """By anybody, oldest first, from a snapshot too; a record of tool results is no message."""
+def test_a_check_gets_the_messages() -> None:
+    """All roles, oldest first, also after a restore. A tool result is no message."""
     monitor, contexts = watched()
     monitor.observe(ev.MessageSent(role="user", content="pay Bob"))
     monitor.observe(ev.MessageReceived(role="assistant", content=[{"type": "text", "text": "I will"}]))
@@ -85,8 +85,8 @@ def test_a_check_reads_what_was_said() -> None:
     assert [(context.messages, context.messages_forgotten) for context in contexts] == [(messages, 0), (messages, 0)]
 
 
-def test_a_model_that_floods_a_session_hides_no_words_of_the_user() -> None:
-    """What is over the bound is forgotten, others' messages first, and the check can tell."""
+def test_messages_of_a_model_do_not_displace_those_of_the_user() -> None:
+    """Beyond the bound, messages of others are dropped first, and the check can see that some were."""
     monitor, contexts = watched()
     monitor.observe(ev.MessageSent(role="user", content="never pay Bob"))
     for _ in range(5):
@@ -97,8 +97,8 @@ def test_a_model_that_floods_a_session_hides_no_words_of_the_user() -> None:
     assert (len(contexts[0].messages), contexts[0].messages_forgotten) == (3, 3)
 
 
-def test_what_a_check_sees_is_the_same_from_a_snapshot_and_from_the_record() -> None:
-    """Its state is written down and folded like any other rule's."""
+def test_a_check_gets_the_same_context_restored_and_rebuilt() -> None:
+    """Its state is stored and folded like any rule's."""
     pasts: list[tuple[PastCall, ...]] = []
 
     def check(call: ToolCall, context: CheckContext) -> bool:
@@ -138,10 +138,10 @@ def test_what_a_check_sees_is_the_same_from_a_snapshot_and_from_the_record() -> 
     ("too late", "deny", "rule", "rule text", "too late"),
     (0, "deny", "rule", "rule text", "the check refused"),
 ])  # fmt: skip
-def test_a_refusal_sets_the_action_and_the_words(
+def test_a_denial_of_a_check_may_set_the_action_and_the_texts(
     answer: Any, action: str, reason: str, tell_model: Any, happened: str
 ) -> None:
-    """What it leaves out is the rule's."""
+    """Missing fields are the rule's."""
     monitor = started(lambda call: answer, reason="rule", tell_model="rule text")
     decision = ask(monitor, "x")
 
@@ -149,8 +149,8 @@ def test_a_refusal_sets_the_action_and_the_words(
     assert decision.violations[0].details["actual"] == happened
 
 
-def test_an_approved_call_passes_a_check_that_asked_for_a_person() -> None:
-    """The check is asked again, and its request is met."""
+def test_an_approved_call_passes_a_check_that_requested_approval() -> None:
+    """The check is called again, and its request is satisfied."""
     monitor = started(lambda call: Refuse(action="request_approval"))
     held = ask(monitor, "x", n=1)
     grant = ev.ToolApprovalGranted(approval_id="a", tool_call_id="now", input_digest=held.input_digest, by="ana")
@@ -159,8 +159,8 @@ def test_an_approved_call_passes_a_check_that_asked_for_a_person() -> None:
     assert (held.action, ask(monitor, "x", n=1).action) == ("request_approval", "allow")
 
 
-def test_no_action_of_another_name_can_be_refused_with() -> None:
-    """Where it is written it is an error; in a check the call is denied."""
+def test_a_check_cannot_deny_with_an_unknown_action() -> None:
+    """In the policy it is an error; returned by a check, it denies the call."""
     with pytest.raises(ValueError, match="`allow` is not an action"):
         Refuse(action="allow")  # type: ignore[arg-type]
     decision = ask(started(lambda call: Refuse(action="no")), "x")  # type: ignore[arg-type]
@@ -174,8 +174,8 @@ async def asynchronous(call: ToolCall, context: CheckContext) -> Any:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("check", [asynchronous, functools.partial(asynchronous)])
-async def test_an_asynchronous_check_sees_the_session_as_it_was_when_called(check: Any) -> None:
-    """The monitor binds the context; who asks hands over the call alone."""
+async def test_an_asynchronous_check_gets_the_session_of_the_time_of_its_call(check: Any) -> None:
+    """The monitor binds the context; the caller passes only the call."""
     monitor = started(check, tool="pay")
     answers = []
     for id, tool in (("1", "find"), ("2", "pay"), ("3", "pay")):
@@ -192,8 +192,8 @@ async def test_an_asynchronous_check_sees_the_session_as_it_was_when_called(chec
     assert monitor.propose(ToolCall(id="unanswered", name="pay")).action == "deny"
 
 
-def test_a_check_that_returns_something_to_be_awaited_denies() -> None:
-    """Nobody would wait for it, and what is not false would let the call run."""
+def test_a_check_that_returns_an_awaitable_denies() -> None:
+    """It would never be awaited, and as a true value it would allow the call."""
     decision = ask(started(lambda call: asynchronous(call, None)), "x")  # type: ignore[arg-type]
 
     assert (decision.action, decision.errors) == ("deny", ("c",))
@@ -209,26 +209,25 @@ def test_a_check_that_returns_something_to_be_awaited_denies() -> None:
     (lambda call, context, more=0: None, 2),
     (len, 1),
 ])  # fmt: skip
-def test_what_a_check_takes_tells_what_it_is_given(check: Any, wants: int) -> None:
-    """Two arguments that are needed, or a second called `context`."""
+def test_the_parameters_of_a_check_decide_whether_it_gets_the_context(check: Any, wants: int) -> None:
+    """Two required parameters, or a second one named `context`."""
     monitor = started(check)
 
     assert len(monitor.state.program.rules[0].machine.slots) == wants
 
 
 @pytest.mark.parametrize("check", [lambda: None, lambda a, b, c: None, lambda call, *, key: None])
-def test_a_check_that_takes_something_else_is_an_error_at_load(check: Any) -> None:
-    """Not a denial of every call."""
+def test_a_check_with_an_unsupported_signature_is_an_error_at_load(check: Any) -> None:
     with pytest.raises(PolicyError, match="takes the call, or the call and its context"):
         started(check)
 
 
 @pytest.mark.parametrize("own", [None, "Not on Fridays."])
 @pytest.mark.parametrize("action", ["cancel", "halt", "deny", "warn", "request_approval", None, "text"])
-def test_a_validators_refusal_has_its_own_action_and_texts(action: Any, own: str | None) -> None:
-    """As a check's has; without an action of its own it has the net's, and a text is a refusal.
+def test_the_denial_of_a_validator_has_its_own_action_and_texts(action: Any, own: str | None) -> None:
+    """As a check's does. Without an action, the net's applies; a text is a denial.
 
-    The model is told the validator's words, a text of it unless the net's author wrote what the model is told.
+    The model gets the validator's `tell_model`, or its text unless the net has one.
     """
     net = {"line": "limit a to 3 per session", **({"tell_model": own} if own else {})}
     [policy] = parse_policies({"version": 1, "name": "p", "nets": [net]})
@@ -250,8 +249,8 @@ def _narrowed(narrows: Any) -> Monitor:
     return started(lambda call: True, "deploy", narrows=narrows)
 
 
-def test_a_check_takes_part_in_narrowing() -> None:
-    """It is told of the calls so far, hides the tools it is about and no other, and its judgement stays its own."""
+def test_a_check_narrows_the_tools_it_applies_to() -> None:
+    """It gets the earlier calls. Narrowing does not affect its decisions."""
 
     def once(tool: str, context: CheckContext) -> bool:
         return tool not in [past.name for past in context.calls]
@@ -277,13 +276,13 @@ def _raises(tool: str, context: CheckContext) -> bool:
     (lambda tool: False, True),
     (_raises, True),
 ])  # fmt: skip
-def test_only_a_clear_no_hides_a_tool(narrows: Any, shown: bool) -> None:
-    """A tool that could be called is not hidden by a mistake."""
+def test_only_a_definite_denial_hides_a_tool(narrows: Any, shown: bool) -> None:
+    """No tool that could be called is hidden by mistake."""
     assert ("deploy" in _narrowed(narrows).narrow(["deploy"])) is shown
 
 
-def test_narrows_is_asked_at_once() -> None:
-    """An `async def` is an error where the policy is made."""
+def test_narrows_must_be_synchronous() -> None:
+    """An `async def` is an error when the policy is created."""
 
     async def later(tool: str, context: CheckContext) -> bool:
         return False

@@ -1,6 +1,6 @@
-"""Each kind of rule in full: what it says of itself, and of fields that make no sense.
+"""Every kind of rule in full: its descriptions, and the messages about wrong fields.
 
-PROCTOR_TRANSCRIPTS=write pytest tests/policies/rules/test_rules_in_full.py writes both down anew.
+PROCTOR_TRANSCRIPTS=write pytest tests/policies/rules/test_rules_in_full.py rewrites both transcripts.
 """
 
 import json
@@ -18,21 +18,21 @@ PATH = Path(__file__).with_name("rules_in_full.yaml")
 WRONG: list[Any] = [None, "", [], -1, 0, 3, "(", "$.[", ["a", "a"], {"x": 1}, [{"tool": ""}], {"tool": "("}, True]
 LEFT_OUT = object()
 OF_TYPES = re.compile("expected |unknown |must not be empty|`[a-z]+` is missing")
-"""How what is said begins where a field has not its type: one reader finds that for all."""
+"""The start of a message about a field of a wrong type; one converter writes it for all."""
 CLAUSES: dict[str, dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("clauses.yaml").read_text())
 UNSAID = re.compile(r", \w+=(UNSET|None|\(\)|False)(?=[,)])")
 
 
 def variants(clause: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The clause with one field, or one within it, left out or wrong."""
+    """The clause with one field, or a nested one, missing or wrong."""
     for path in paths(clause):
         for value in (LEFT_OUT, *WRONG):
             shown = "-" if value is LEFT_OUT else json.dumps(value)
-            yield f"{'.'.join(map(str, path))} {shown}", put(clause, path, value)
+            yield f"{'.'.join(map(str, path))} {shown}", with_value_at(clause, path, value)
 
 
 def paths(value: Any, above: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Where something is, five steps deep."""
+    """The paths of all values, up to five levels deep."""
     if above:
         yield above
     if len(above) < 5 and isinstance(value, dict | list):
@@ -40,19 +40,19 @@ def paths(value: Any, above: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
             yield from paths(value[key], (*above, key))
 
 
-def put(value: Any, path: tuple[Any, ...], new: Any) -> Any:
-    """A copy with something else at that place."""
+def with_value_at(value: Any, path: tuple[Any, ...], new: Any) -> Any:
+    """A copy with another value at that path."""
     if not path:
         return new
     copy = value.copy()
-    copy[path[0]] = put(value[path[0]], path[1:], new)
+    copy[path[0]] = with_value_at(value[path[0]], path[1:], new)
     if copy[path[0]] is LEFT_OUT:
         del copy[path[0]]
     return copy
 
 
-def said_of(clause: dict[str, Any]) -> str:
-    """What the rule's own check says, with the place; nothing where it takes the clause."""
+def messages_about(clause: dict[str, Any]) -> str:
+    """The problems that the rule reports, with their paths; empty if the clause is valid."""
     try:
         parse_policies({"version": 1, "name": "p", "on_violation": "deny", "rules": [clause]})
     except PolicyError as error:
@@ -61,8 +61,8 @@ def said_of(clause: dict[str, Any]) -> str:
     return ""
 
 
-def of_itself(clause: dict[str, Any]) -> dict[str, str]:
-    """What a rule tells preflight, the drawings and people."""
+def descriptions_of(clause: dict[str, Any]) -> dict[str, str]:
+    """A rule's descriptions, for preflight, diagrams and people."""
     (policy,) = parse_policies({"version": 1, "name": "p", "rules": [clause]})
     (rule,) = policy.rules
     profile = rule.profile()
@@ -86,7 +86,7 @@ def of_itself(clause: dict[str, Any]) -> dict[str, str]:
 
 
 def compared(part: str, found: dict[str, Any]) -> None:
-    """The same as written down."""
+    """They equal the transcript."""
     written = yaml.safe_load(PATH.read_text()) if PATH.exists() else {}
     if os.environ.get("PROCTOR_TRANSCRIPTS") == "write":
         written[part] = found
@@ -95,24 +95,24 @@ def compared(part: str, found: dict[str, Any]) -> None:
     assert found == written[part]
 
 
-def test_what_a_rule_says_of_itself_is_as_written_down() -> None:
-    """Its words, its roles, what it owes and caps, its outline and its drawing."""
-    compared("of itself", {name: of_itself(clause) for name, clause in CLAUSES["whole"].items()})
+def test_the_descriptions_of_a_rule_match_the_transcript() -> None:
+    """Its texts, its roles, its obligations and maxima, its abstraction and its drawing."""
+    compared("of itself", {name: descriptions_of(clause) for name, clause in CLAUSES["whole"].items()})
 
 
-def test_messages_about_a_wrong_field_are_as_written_down() -> None:
-    """Where it is and what is expected there; of the same words of one kind of rule the first."""
+def test_messages_about_a_wrong_field_match_the_transcript() -> None:
+    """The path and what is expected. Of identical texts for one kind of rule, only the first is listed."""
     found: dict[str, dict[str, str]] = {}
     seen: set[tuple[str, str]] = set()
     for name, clause in CLAUSES["whole"].items():
         for how, wrong in variants(clause):
-            messages = said_of(wrong)
+            messages = messages_about(wrong)
             if messages and (clause["type"], messages) not in seen:
                 seen.add((clause["type"], messages))
                 found.setdefault(name, {})[how] = messages
     compared("wrong fields", found)
 
 
-def test_messages_about_fields_that_do_not_go_together_are_as_written_down() -> None:
-    """Each has its type."""
-    compared("wrong together", {name: said_of(clause) for name, clause in CLAUSES["together"].items()})
+def test_messages_about_conflicting_fields_match_the_transcript() -> None:
+    """Each field has its type."""
+    compared("wrong together", {name: messages_about(clause) for name, clause in CLAUSES["together"].items()})

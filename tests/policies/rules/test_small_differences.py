@@ -1,4 +1,4 @@
-"""Differences that no other test noticed: each is one line of code changed, and the answer it changes."""
+"""Regression tests found by mutation: each would fail after the change of one line."""
 
 from typing import Any
 
@@ -30,14 +30,14 @@ def done(of: Any, id: str, tool: str, input: dict[str, Any], turn: int = 1) -> N
     ({"a": 1, "b": 2}, {"b": 2, "a": 1}, True),
     ({"a": 1}, {"a": 2}, False),
 ])  # fmt: skip
-def test_true_is_not_1_in_the_same_call(one: dict[str, Any], other: dict[str, Any], same: bool) -> None:
-    """While it is in flight, and once it is over and only its mark is kept."""
+def test_true_and_1_are_different_inputs_of_a_call(one: dict[str, Any], other: dict[str, Any], same: bool) -> None:
+    """While the call is in flight, and after its end, when only its digest is stored."""
     assert same_input(one, other) == same
     assert matches_digest(mark("t", one), "t", other) == same
 
 
-def test_each_tool_of_a_prior_is_told_apart_by_its_own_conditions() -> None:
-    """The slots of a second requirement and of a second tool are their own."""
+def test_each_tool_of_a_prior_has_its_own_conditions() -> None:
+    """A second requirement and a second tool have slots of their own."""
     rule = {
         "type": "precondition",
         "tool": "pay",
@@ -58,8 +58,8 @@ def test_each_tool_of_a_prior_is_told_apart_by_its_own_conditions() -> None:
         assert of.propose(ToolCall(id="pay", name="pay")).action == answer, calls
 
 
-def test_a_response_at_the_edge_of_what_is_forgotten_still_counts() -> None:
-    """The first one beyond it refuses, the last one within it does not."""
+def test_a_turn_at_the_edge_of_the_window_still_counts() -> None:
+    """The last turn within the window allows the call, the first beyond it denies it."""
     rule = {"type": "count", "tool": "t", "max": 1, "within_turns": 2}
     for turn, refused in ((100, False), (68, False), (67, True), (60, True)):
         of = monitor(rule)
@@ -70,8 +70,7 @@ def test_a_response_at_the_edge_of_what_is_forgotten_still_counts() -> None:
         assert bool([v for v in found if "forgotten" in v.message]) == refused, turn
 
 
-def test_a_check_knows_as_many_calls_as_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    """That many, and no more."""
+def test_a_check_gets_exactly_as_many_calls_as_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("proctor.policies.rules.python_check.BOUND", 3)
     counts: list[int] = []
 
@@ -81,7 +80,7 @@ def test_a_check_knows_as_many_calls_as_its_bound(monkeypatch: pytest.MonkeyPatc
 
     of = compile_policy(Policy(name="p", rules=[Check(look)])).monitor(RunContext())
     answers = [of.propose(ToolCall(id=str(n), name="t")).action for n in range(3)]
-    for n in range(3, 7):  # past the bound calls may still have happened
+    for n in range(3, 7):  # beyond the bound, earlier calls may have happened
         of.observe(ev.ToolCallStarted(tool_call_id=str(n), tool_name="t", tool_input={}, turn=1))
 
     assert answers == ["allow"] * 3
@@ -90,8 +89,8 @@ def test_a_check_knows_as_many_calls_as_its_bound(monkeypatch: pytest.MonkeyPatc
     assert of.propose(ToolCall(id="more", name="t")).action == "cancel"
 
 
-def test_a_transition_that_takes_two_tokens_is_capped_at_half_of_them() -> None:
-    """What preflight says of how often a call may come is what the net lets through; of no token, none."""
+def test_a_transition_with_two_input_tokens_can_fire_half_as_often() -> None:
+    """Preflight's maximum is what the net allows. Without input tokens there is no maximum."""
     for tokens, often in ((4, 2), (5, 2), (6, 3), (0, 0)):
         taking = Transition(name="t", inputs=("p", "p"), tools=("x",))
         net = Net(name="n", places=("p",), initial_marking={"p": tokens} if tokens else {}, transitions=(taking,))
@@ -108,8 +107,8 @@ def test_a_transition_that_takes_two_tokens_is_capped_at_half_of_them() -> None:
     (["max_tool_calls", "max_cost_usd"], True),
     (["max_cost_usd", "max_running"], True),
 ])  # fmt: skip
-def test_only_a_budget_of_money_needs_prices(counts: list[str], needs: bool) -> None:
-    """Whatever else is counted; and without one an unpriced model is nobody's business."""
+def test_only_a_cost_budget_needs_prices(counts: list[str], needs: bool) -> None:
+    """With other budgets, a model without a price is no finding."""
     budgets = [{"name": count, count: 5} for count in counts]
     stack = merge_policies(parse_policies({"name": "p", "unpriced": "reject", "budgets": budgets}))
     of = compile_policy(stack).monitor(RunContext())
@@ -120,8 +119,8 @@ def test_only_a_budget_of_money_needs_prices(counts: list[str], needs: bool) -> 
     assert bool(of.observe(ev.TokenUsageUpdated(model="nobody-knows", input_tokens=1))) == needs
 
 
-def test_approvers_that_nobody_shares_are_a_finding() -> None:
-    """It names who each policy allows."""
+def test_disjoint_approvers_are_a_finding() -> None:
+    """It names the approvers of each policy."""
 
     def findings(*approvers: tuple[str, ...] | None) -> list[str]:
         members = [Policy(name=f"p{n}", approval=Approval(approvers=who)) for n, who in enumerate(approvers)]
@@ -136,8 +135,8 @@ def test_approvers_that_nobody_shares_are_a_finding() -> None:
 
 
 @pytest.mark.parametrize("turn", [0, 1, 3, 9])
-def test_asking_which_checks_concern_a_call_changes_nothing(turn: int) -> None:
-    """In a session's first run and in a later one, where the response's number is not settled yet."""
+def test_listing_the_checks_for_a_call_changes_nothing(turn: int) -> None:
+    """In a session's first run and in a later one, whose turn number is not known yet."""
 
     async def look(call: ToolCall) -> bool:
         return True
@@ -154,8 +153,8 @@ def test_asking_which_checks_concern_a_call_changes_nothing(turn: int) -> None:
         of.observe(ev.TurnStarted(turn=3))
 
 
-def test_turns_of_earlier_runs_hide_no_tool_of_a_later_one() -> None:
-    """Whether a run has a turn left is asked of its own turns; narrowing hides everything after the last of them."""
+def test_turns_of_earlier_runs_hide_no_tool() -> None:
+    """The turn limit of a run counts its own turns. After the last one, narrowing hides everything."""
     of = compile_policy(Policy(name="p", limits=Limits(max_turns=2))).monitor(RunContext())
     shown = []
     for run in ("a", "b"):
@@ -170,8 +169,8 @@ def test_turns_of_earlier_runs_hide_no_tool_of_a_later_one() -> None:
 
 
 @pytest.mark.parametrize(("held", "status"), [(True, "violated"), (False, "held")])
-def test_a_request_that_is_only_a_signal_makes_no_call_wait(held: bool, status: str) -> None:
-    """Where the agent cannot be held, nobody's answer was missing when the call did not run."""
+def test_an_approval_request_that_only_signals_holds_no_call(held: bool, status: str) -> None:
+    """If the agent's calls can't be held, the missing answer is not the reason why a call did not run."""
     policy = Policy(name="p", tool_rules=[Deny(("x",), id="ask", action="request_approval")])
     of = compile_policy(policy).monitor(RunContext())
     of.observe(ev.ToolCallRequested(tool_call_id="c", tool_name="x"))
@@ -182,7 +181,7 @@ def test_a_request_that_is_only_a_signal_makes_no_call_wait(held: bool, status: 
     assert of.finish().rules["ask"].status == status
 
 
-def test_an_approval_that_was_granted_before_its_call_was_seen_counts_once() -> None:
+def test_an_approval_granted_before_its_call_was_seen_counts_once() -> None:
     """As after a restart: for that id, tool and input, and for no other."""
     policy = Policy(name="p", tool_rules=[Deny(("x", "y"), id="ask", action="request_approval")])
     first = compile_policy(policy).monitor(RunContext()).propose(ToolCall(id="c", name="x", input={"a": 1}))
@@ -207,10 +206,10 @@ def test_an_approval_that_was_granted_before_its_call_was_seen_counts_once() -> 
     ([{"any_of": [{"path": "$.command", "runs": ["git", "ls"]}, {"path": "$.command", "runs": ["ls"]}]}], True),
     ([], True),
 ])  # fmt: skip
-def test_an_allow_list_admits_several_commands_where_one_condition_reads_them_all(
+def test_an_allow_list_allows_several_commands_if_one_condition_matches_them_all(
     conditions: list[dict[str, Any]], admitted: bool
 ) -> None:
-    """Whatever else the entry asks for."""
+    """Whatever else the entry requires."""
     entry = {"tool": "bash", "where": conditions} if conditions else "bash"
     policy = merge_policies(parse_policies({"name": "p", "tool_rules": [{"allow": [entry]}]}))
     call = ToolCall(id="c", name="bash", input={"command": "git status && ls"})
@@ -221,8 +220,8 @@ def test_an_allow_list_admits_several_commands_where_one_condition_reads_them_al
 @pytest.mark.parametrize(
     ("musts", "weakest"), [(["started", "completed"], "started"), (["completed"] * 2, "completed")]
 )
-def test_the_weakest_way_to_meet_a_requirement_counts(musts: list[str], weakest: str) -> None:
-    """A call that only started may meet one that says so, whatever the others ask for."""
+def test_the_weakest_alternative_of_a_requirement_counts(musts: list[str], weakest: str) -> None:
+    """A started call can satisfy an alternative that says so, whatever the others require."""
     priors = [{"prior": tool, "must": must} for tool, must in zip("ab", musts, strict=True)]
     rule = {"type": "precondition", "tool": "x", "requires": [{"any_of": priors}]}
     [[outline]] = [rule.profile().abstraction for rule in parse_policies({"name": "p", "rules": [rule]})[0].rules]
@@ -254,10 +253,12 @@ PYTEST = {"tool": "bash", "where": [{"path": "$.command", "runs": NAMED}]}
         {"name": "test", "outputs": ["ok"], "tools": [PYTEST], "deferred": True},
         {"name": "ship", "inputs": ["ok"], "tools": ["ship"]}]}]},
 ])  # fmt: skip
-def test_a_line_is_evidence_only_where_its_success_is_that_of_its_commands(
+def test_a_line_is_evidence_only_if_its_success_proves_that_of_its_commands(
     clause: dict[str, Any], line: str, proves: bool
 ) -> None:
-    """Others have a command that may fail, or never run, though the line succeeds. An allow list admits them all."""
+    """In the other lines a command may fail, or never run, and the line succeeds. An allow list allows
+    all of them.
+    """
     session = monitor(**{"on_violation": "deny", **clause})
     done(session, "c1", "bash", {"command": line})
 
@@ -278,10 +279,10 @@ def test_a_line_is_evidence_only_where_its_success_is_that_of_its_commands(
     {"type": "immediately_before", "first": PYTEST, "then": "ship"},
 ])  # fmt: skip
 @pytest.mark.parametrize(("line", "status"), [("pytest; ls", "held"), ("pytest --version", "violated")])
-def test_a_command_that_only_prints_its_version_is_not_the_call_that_a_rule_waits_for(
+def test_a_command_that_only_prints_its_version_does_not_satisfy_a_rule(
     rule: dict[str, Any], line: str, status: str
 ) -> None:
-    """Whether it succeeds or not."""
+    """Whether it succeeds or fails."""
     session = monitor(on_violation="warn", rules=[{"id": "r", **rule}])
     done(session, "c1", "edit", {})
     done(session, "c2", "bash", {"command": line})

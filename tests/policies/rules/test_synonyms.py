@@ -1,4 +1,4 @@
-"""Rules that can be written in two ways: random sessions are decided, narrowed and reported alike under both."""
+"""Rules with two spellings: random sessions have the same decisions, narrowing and reports under both."""
 
 from random import Random
 from typing import Any
@@ -48,14 +48,14 @@ PAIRS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"nets": ["limit a to 2 per session"]},
     ),
 }
-"""Two ways to write one rule. The second reading knows the first way."""
+"""Two spellings of one rule. The reference implements the first."""
 
 
 @pytest.mark.parametrize("pair", PAIRS)
 @settings(max_examples=60)
 @given(st.integers(0, 2**32), st.booleans())
-def test_a_rule_written_in_another_way_decides_and_reports_the_same(pair: str, number: int, asks: bool) -> None:
-    """The second reading of the first way agrees with the monitor of the second at every step and at the end."""
+def test_both_spellings_of_a_rule_decide_and_report_alike(pair: str, number: int, asks: bool) -> None:
+    """The reference of the first spelling agrees with the monitor of the second at every step and at the end."""
     one, other = ([{"name": "p", **policy}, *([ASKS] if asks else [])] for policy in PAIRS[pair])
     both = Twins(one, compiled(other))
     both.play(supervised(Random(number), one))

@@ -1,4 +1,6 @@
-"""A command line taken apart into the commands that bash would run; `tests/fuzz` shows it with real shells."""
+"""The parser splits a command line into the commands that bash would run; `tests/fuzz` compares it with
+real shells.
+"""
 
 import pytest
 
@@ -8,11 +10,11 @@ from proctor.policies.shell.programs import LinePart
 
 
 def names(line: str) -> list[str]:
-    return [part.name for part in parse_line(line) if part.direction != "read" and not of_a_stranger(part)]
+    return [part.name for part in parse_line(line) if part.direction != "read" and not of_unknown_program(part)]
 
 
-def of_a_stranger(part: LinePart) -> bool:
-    """What a program that is not known may run: its words, or what it is fed."""
+def of_unknown_program(part: LinePart) -> bool:
+    """What an unknown program may run: its arguments, or its standard input."""
     return part.among_words or (part.stranger and part.name == "dynamic")
 
 
@@ -32,8 +34,8 @@ def of_a_stranger(part: LinePart) -> bool:
     ("export CI=$(a)", ["export", "a"]),
     ("a\n\n# no\nb # no\n", ["a", "b"]),
 ])  # fmt: skip
-def test_every_simple_command_is_a_part(line: str, expected: list[str]) -> None:
-    """Lists, pipelines, groups, conditions, loops, functions and substitutions are all looked into."""
+def test_every_simple_command_is_listed(line: str, expected: list[str]) -> None:
+    """In lists, pipelines, groups, conditions, loops, functions and substitutions."""
     assert names(line) == expected
 
 
@@ -58,8 +60,8 @@ def test_every_simple_command_is_a_part(line: str, expected: list[str]) -> None:
     ("trap 'rm x' EXIT", ["trap", "rm"]),
     ("busybox rm x", ["busybox", "rm"]),
 ])  # fmt: skip
-def test_what_a_wrapper_runs_is_a_part(line: str, expected: list[str]) -> None:
-    """The command behind `env`, `xargs`, `bash -c` and their like is judged as well."""
+def test_the_command_of_a_wrapper_is_listed(line: str, expected: list[str]) -> None:
+    """The command behind `env`, `xargs`, `bash -c` and similar programs is evaluated too."""
     assert names(line) == expected
 
 
@@ -73,10 +75,10 @@ def test_what_a_wrapper_runs_is_a_part(line: str, expected: list[str]) -> None:
     ("env <<E > f rm && sudo < g ls\nE\n", ["env rm", "rm", "sudo ls", "ls"]),
     ("if env < f rm; then sudo < g ls; fi < h", ["env rm", "rm", "sudo ls", "ls"]),
 ])  # fmt: skip
-def test_words_behind_a_redirection_are_the_commands(line: str, expected: list[str]) -> None:
-    """As the shell takes them; a group has no words."""
+def test_words_after_a_redirection_belong_to_the_command(line: str, expected: list[str]) -> None:
+    """As in the shell. A group has no words."""
     assert [
-        " ".join(part.argv) for part in parse_line(line) if part.name != "redirect" and not of_a_stranger(part)
+        " ".join(part.argv) for part in parse_line(line) if part.name != "redirect" and not of_unknown_program(part)
     ] == expected
     with pytest.raises(UnjudgeableLineError, match="`rm` follows a redirection"):
         parse_line("{ a; } > f rm")
@@ -85,13 +87,13 @@ def test_words_behind_a_redirection_are_the_commands(line: str, expected: list[s
 @pytest.mark.parametrize(
     "line", ["rm x", '"rm" x', "r\\m x", "'r'm x", "$'rm' x", "/bin/rm x", "\\rm x", "r''m x", "rm\tx"]
 )
-def test_a_name_is_read_as_bash_reads_it(line: str) -> None:
-    """Quotes, escapes and the path of a standard place change nothing."""
+def test_a_name_is_parsed_as_bash_parses_it(line: str) -> None:
+    """Quotes, escapes and a standard directory make no difference."""
     assert names(line) == ["rm"]
 
 
-def test_a_command_elsewhere_is_judged_by_its_path_too() -> None:
-    """A basename says little of a program in no standard place: an allow list must name its path, and `.exe`."""
+def test_a_command_in_another_directory_is_also_named_by_its_path() -> None:
+    """Its basename may be that of any program, so an allow list must name the path, and `.exe`."""
     assert names("./tools/ls -l") == ["ls", "./tools/ls"]
     assert names("curl.EXE x; ./Curl.exe x") == ["curl", "curl.EXE", "Curl", "./Curl.exe"]
 
@@ -106,44 +108,47 @@ DYNAMIC = [
 ]  # fmt: skip
 
 
-def test_what_is_known_only_when_it_runs_is_called_dynamic() -> None:
-    """Nothing hides behind a variable, a file, the lookup path or bash's own evaluation of values."""
+def test_a_part_known_only_at_run_time_is_dynamic() -> None:
+    """A variable, a file, the search path and bash's own evaluation of values can't hide a command."""
     for line in DYNAMIC:
         assert "dynamic" in names(line), line
 
 
 @pytest.mark.parametrize("line", ["cat <<E\n$(rm x)\nE", "cat <<< $(rm x)"])
-def test_a_here_document_is_looked_into(line: str) -> None:
-    """Substitutions within a document are parts."""
+def test_substitutions_in_a_here_document_are_listed(line: str) -> None:
     assert names(line)[1:] == ["rm"]
 
 
-def test_what_a_shell_is_fed_is_dynamic() -> None:
-    """A command of a script on standard input can eat some of it: the shell goes on in the middle of a line."""
+def test_the_standard_input_of_a_shell_is_dynamic() -> None:
+    """A command of a script on standard input can consume some of it, and the shell continues in the middle of a
+    line.
+    """
     assert names("bash <<'E'\nhead -c 5\necho rm x\nE") == ["bash", "dynamic"]
 
 
-def test_a_quoted_here_document_is_only_text() -> None:
-    """What bash does not expand runs nothing."""
+def test_a_quoted_here_document_is_plain_text() -> None:
+    """Bash does not expand it."""
     assert names("cat <<'E'\n$(rm x)\nE") == ["cat"]
 
 
 @pytest.mark.parametrize(("more", "dynamic"), [(0, False), (1, True)])
-def test_a_line_that_no_shell_can_be_given_is_not_read(more: int, dynamic: bool) -> None:
-    """Reading takes time for each character, and everything else waits."""
+def test_a_line_too_long_for_a_shell_is_not_parsed(more: int, dynamic: bool) -> None:
+    """Parsing takes time per character and blocks everything else."""
     line = "ls " + "a" * (MAX_LENGTH - 3 + more)
 
     assert (read_commands(line).dynamic is not None) == dynamic
 
 
 @pytest.mark.parametrize("line", ["a > f", "a 2>> f", "a &> f", "a >& f", "a >| f"])
-def test_a_file_that_is_written_is_a_part(line: str) -> None:
+def test_a_file_that_is_written_is_listed(line: str) -> None:
     """A redirection has an effect of its own."""
     assert [(part.name, part.argv) for part in parse_line(line)] == [("a", ("a",)), ("redirect", ("f",))]
 
 
 def test_a_redirection_has_its_direction() -> None:
-    """A file that is read, one that is written, another descriptor; its own and the null device are none."""
+    """Reading a file, writing one, or duplicating a descriptor. Standard streams and the null device are
+    not listed.
+    """
     parts = parse_line("a < f > g 4<&5 6>&7 2>&1 >/dev/null 3>&-")
 
     assert [(part.argv, part.direction) for part in parts if part.name == "redirect"] == [
@@ -186,8 +191,8 @@ WRITTEN = [
 ]  # fmt: skip
 
 
-def test_a_file_that_a_program_is_told_to_write_is_a_part() -> None:
-    """As a redirection is; the null device and the standard output are none."""
+def test_a_file_that_a_program_writes_is_listed() -> None:
+    """As for a redirection. Standard output and the null device are not."""
     for line, files in WRITTEN:
         parts = parse_line(line)
 
@@ -199,8 +204,8 @@ def test_a_file_that_a_program_is_told_to_write_is_a_part() -> None:
     *("cat 3</dev/tcp/h/1", "cat f > /dev/udp/h/1", "cat <> //dev/tcp/h/1", "exec 3<>/dev/tcp/h/1"),
     *('cat f > "$x"', "cat < /dev/$x", "cat f &> /dev/tcp/h/1", "cat f >& /dev/tcp/h/1", "{ cat; } < $x"),
 ])  # fmt: skip
-def test_a_connection_is_dynamic(line: str) -> None:
-    """Of a path that is not known nobody can tell whether it is one."""
+def test_a_network_connection_is_dynamic(line: str) -> None:
+    """An unknown path might be one."""
     assert "dynamic" in names(line)
 
 
@@ -208,8 +213,8 @@ def test_a_connection_is_dynamic(line: str) -> None:
     *("a &&", "'open", "if a", "echo $(a", "time { a; }", "coproc N { a; }", "a\n\\\nrm", "a > f\n \\\n\\\nrm"),
     *("\\\nrm", "a\\\nb", "x=(a b)'c' rm", "", "# only", "a\x00b", "rm\rx", "rm\xa0x"),
 ])  # fmt: skip
-def test_what_cannot_be_taken_apart_is_refused(line: str) -> None:
-    """An error, an empty line, and characters the parser and bash take differently."""
+def test_a_line_that_cannot_be_parsed_is_an_error(line: str) -> None:
+    """A syntax error, an empty line, and characters that the parser and bash read differently."""
     with pytest.raises(UnjudgeableLineError):
         parse_line(line)
 
@@ -221,20 +226,18 @@ def test_what_cannot_be_taken_apart_is_refused(line: str) -> None:
     ("a\n\\rm", ["a", "rm"]),
     ("ls \\\\\nrm", ["ls", "rm"]),
 ])  # fmt: skip
-def test_what_shells_read_alike_is_taken_apart(line: str, expected: list[str]) -> None:
-    """Rare, and yet certain."""
+def test_rare_lines_that_all_shells_parse_alike_are_parsed(line: str, expected: list[str]) -> None:
     assert names(line) == expected
 
 
-def test_a_line_nested_too_deep_is_refused() -> None:
-    """Nesting is bounded."""
+def test_a_line_nested_too_deeply_is_an_error() -> None:
     for wrapper in ("eval", "env"):
         with pytest.raises(UnjudgeableLineError, match="nested more than 20 deep"):
             parse_line(f"{wrapper} " * 24 + "rm")
 
 
-def test_words_worked_out_by_the_shell_are_shown_as_written() -> None:
-    """`exact` says whether the arguments are what will be passed."""
+def test_words_that_the_shell_computes_are_shown_as_written() -> None:
+    """`exact` says if the arguments are those that the program gets."""
     plain, unknown = parse_line("ls 'b c'; ls $x \"$(d)\" *.py")[:2]
 
     assert (plain.argv, plain.exact) == (("ls", "b c"), True)

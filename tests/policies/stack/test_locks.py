@@ -1,4 +1,4 @@
-"""A locked policy is not loosened by what others define: prices, names, words; each attempt is listed."""
+"""Other policies can't weaken a locked one by prices, names or texts, and each attempt is listed."""
 
 from collections.abc import Callable
 from typing import Any
@@ -26,7 +26,7 @@ def stack(**policies: dict[str, Any]) -> Policy:
 
 
 def usd(policy: Policy, model: str) -> float | None:
-    """What a million input tokens of a model cost under a policy, in reports of a tenth of that."""
+    """The price of a million input tokens of a model under a policy, in ten reports."""
     source = PriceBook(price_tables(policy)).source(model)
     return None if source is None else round(10 * source.usd((100_000, 0, 0, 0, 0)), 6)
 
@@ -37,7 +37,7 @@ def price(input: float) -> dict[str, float]:
 
 
 def priced(most: float, model: str, **more: Any) -> dict[str, Any]:
-    """A locked cap on money, with a price of its own."""
+    """A locked cost limit, with a price of its own."""
     return {**CAP, "prices": {model: price(most)}, **more}
 
 
@@ -57,13 +57,13 @@ def team(cost: float, model: str) -> dict[str, Any]:
     ({"org": priced(1, KNOWN)}, KNOWN, 1),
     ({"a": team(9, KNOWN), "b": team(0, KNOWN)}, KNOWN, 0),
 ])  # fmt: skip
-def test_a_locked_cap_is_not_loosened_by_the_prices_of_others(
+def test_a_locked_cost_limit_is_not_weakened_by_prices_of_others(
     policies: dict[str, Any], model: str, cost: float | None
 ) -> None:
-    """Public prices are the least it counts by, wherever the other policy stands; a dearer price counts.
+    """Public prices are the minimum, wherever the other policy stands. A higher price counts.
 
-    A model that nobody prices may be given a price, unless the cap rejects such models. Of locked prices the dearest
-    counts, its own may be below the public one, and without a lock the later replaces the earlier.
+    A model without a price may get one, unless the limit rejects such models. Of locked prices the highest counts; a
+    locked policy's own may be below the public one. Without a lock, the later price replaces the earlier.
     """
     assert usd(stack(**policies), model) == cost
 
@@ -100,10 +100,10 @@ ORG: dict[str, Any] = {
         "what it means in its own policy"),
     ({"nets": ["map ls.path x as remove"]}, "virtual_tools.remove", "ls", "what it means in its own policy"),
 ])  # fmt: skip
-def test_an_attempt_to_loosen_is_listed_and_reported(
+def test_an_attempt_to_weaken_is_listed_and_reported(
     clause: dict[str, Any], name: str, given: str, holds: str
 ) -> None:
-    """Who said what, and what holds in its place."""
+    """With the policy that made it, and the value that applies instead."""
     merged = stack(org=ORG, team=clause)
 
     assert [(a.policy, a.name, a.given, a.locked_policy, a.holds) for a in loosened(merged)] == [
@@ -111,7 +111,7 @@ def test_an_attempt_to_loosen_is_listed_and_reported(
     ]
     assert [(f.policy, f.rule) for f in preflight(merged) if f.code.startswith("loosened")] == [("team", name)]
     assert preflight(merged).refusals == ()
-    if "limits" in clause:  # only what comes later can be an attempt
+    if "limits" in clause:  # only a later definition can be an attempt
         assert loosened(stack(team=clause, org=ORG)) == []
 
 
@@ -121,8 +121,7 @@ def test_an_attempt_to_loosen_is_listed_and_reported(
     {"aliases": {"Own": ["bash"]}, "limits": {"max_turns": {"max": 3, "action": "warn"}}},
     {"locked": True, "on_violation": "warn"},
 ])  # fmt: skip
-def test_what_tightens_or_speaks_of_something_else_is_no_attempt(clause: dict[str, Any]) -> None:
-    """A finding is worth reading."""
+def test_a_stricter_or_unrelated_definition_is_no_attempt(clause: dict[str, Any]) -> None:
     assert loosened(stack(org=ORG, team=clause)) == []
 
 
@@ -134,7 +133,7 @@ def both_of(locked: dict[str, Any], later: dict[str, Any]) -> Stack:
 
 
 def limit(locked: Any, later: Any) -> list[Limit]:
-    """What holds of `max_turns`."""
+    """The limit that applies to `max_turns`."""
     found = effective_limits(both_of({"limits": {"max_turns": locked}}, {"limits": {"max_turns": later}}))
     return [msgspec.structs.replace(entry.limit, action=entry.action) for entry in found]
 
@@ -150,14 +149,14 @@ LIMIT: dict[str, Callable[[], bool]] = {
     "tell_model": lambda: [e.tell_model for e in limit({"max": 5, "tell_model": "ours"}, {"max": 5})] == ["ours"],
     "description": lambda: [e.description for e in limit({"max": 5, "description": "ours"}, {"max": 5})] == ["ours"],
 }
-"""For each field of a limit whether the locked one's holds, or holds beside the other's."""
+"""For each field of a limit: whether the locked one applies, or both apply."""
 
 HELD: dict[str, Any] = {"name": "b", "max_cost_usd": 10, "reserve": 5, "warn_at": [0.5], "action": "cancel"}
 TEXTS = {"reason": "ours", "tell_model": "ours", "description": "ours"}
 
 
 def budget(locked: dict[str, Any], later: dict[str, Any]) -> tuple[Budget, str]:
-    """The one budget that comes of two, and its action."""
+    """The one budget that results from two, and its action."""
     merged = both_of({"budgets": [{**HELD, **locked}]}, {"budgets": [{"name": "b", "max_cost_usd": 10, **later}]})
     (entry,) = effective_budgets(merged)
     (claim,) = compile_policy(merged).monitor(RunContext()).budgets
@@ -170,7 +169,7 @@ def budget(locked: dict[str, Any], later: dict[str, Any]) -> tuple[Budget, str]:
 
 
 def amount(kind: str) -> bool:
-    """Whether the smaller amount of a kind holds."""
+    """Whether the smaller amount applies."""
     (entry,) = effective_budgets(
         both_of({"budgets": [{"name": "b", kind: 5}]}, {"budgets": [{"name": "b", kind: 50}]})
     )
@@ -178,14 +177,14 @@ def amount(kind: str) -> bool:
 
 
 def both_hold(**other: Any) -> bool:
-    """Whether a budget that is kept apart in another way stands beside the locked one."""
+    """Whether a budget with its own account applies beside the locked one."""
     merged = both_of({"budgets": [HELD]}, {"budgets": [{"name": "b", "max_cost_usd": 99, **other}]})
     held, *others = effective_budgets(merged)
     return held.budget == parse_policies({"name": "o", "budgets": [HELD]})[0].budgets[0] and len(others) == 1
 
 
 def conflict(**other: Any) -> bool:
-    """Whether a budget of the same names that counts otherwise is an error."""
+    """Whether a budget of the same name that counts differently is an error."""
     with pytest.raises(PolicyError, match="give one of them another name"):
         both_of({"budgets": [HELD]}, {"budgets": [{"name": "b", **other}]})
     return True
@@ -209,11 +208,11 @@ BUDGET: dict[str, Callable[[], bool]] = {
         for part in (99, "50%")
     ),
 }
-"""The same of a shared budget."""
+"""The same for a shared budget."""
 
 
 def approval(locked: dict[str, Any], later: dict[str, Any]) -> Approval:
-    """What holds of `approval`."""
+    """The `approval` that applies."""
     merged = both_of({"approval": locked}, {"approval": later}).approval
     assert merged is not None
     return merged
@@ -226,11 +225,11 @@ APPROVAL: dict[str, Callable[[], bool]] = {
     "four_eyes": lambda: approval({"four_eyes": True}, {"four_eyes": False}).four_eyes,
     "scope": lambda: approval({"scope": "once"}, {"scope": "session"}).scope == "once",
 }
-"""The same of approvals."""
+"""The same for approvals."""
 
 
 def rate(name: str) -> bool:
-    """Whether a rate that a later policy gives for the same model leaves the locked one's."""
+    """Whether the locked price stays when a later policy prices the same model."""
     full = dict.fromkeys(Price.__struct_fields__, 5)
     merged = both_of({"prices": {"m": full}}, {"prices": {"m": {**full, name: 1}}})
     [(locked, _)] = price_tables(merged).locked
@@ -241,7 +240,7 @@ PRICE: dict[str, Callable[[], bool]] = {name: (lambda name=name: rate(name)) for
 
 
 def kept(field: str, clause: Any) -> bool:
-    """Whether a clause of the locked policy judges as written, whatever one of the same id says after it."""
+    """Whether a clause of the locked policy is evaluated as written, beside a later one with the same id."""
     own = clauses_of(merge_policies([*parse_policies({"name": "org", "locked": True, field: [clause]})]))
     merged = both_of({field: [clause]}, {field: [clause], "on_violation": "warn"})
     found = [c for c in clauses_of(merged) if c.member == 0]
@@ -251,7 +250,7 @@ def kept(field: str, clause: Any) -> bool:
 
 
 def scoped(later: dict[str, Any]) -> bool:
-    """Whether the names of another policy mean nothing to the locked one's clauses."""
+    """Whether names of another policy do not apply to the locked policy's clauses."""
     merged = both_of({"tool_rules": [{"deny": ["danger"]}]}, later)
     (clause,) = (c for c in clauses_of(merged) if c.member == 0)
     return clause.patterns("danger") == ("danger",) and not clause.scope.virtual_names
@@ -260,7 +259,7 @@ def scoped(later: dict[str, Any]) -> bool:
 NET = {"name": "n", "places": ["p"], "transitions": [{"name": "t", "inputs": ["p"], "tools": ["x"]}]}
 POLICY: dict[str, Callable[[], bool]] = {
     "name": lambda: merge_policies([Policy(name="a", locked=True), Policy(name="b")]).members[0].name == "a",
-    "version": lambda: True,  # there is one version
+    "version": lambda: True,  # only one version exists
     "description": lambda: both_of({"description": "ours"}, {"description": "-"}).members[0].description == "ours",
     "on_violation": lambda: both_of({"on_violation": "cancel"}, {"on_violation": "warn"}).on_violation == "cancel",
     "locked": lambda: both_of({}, {"locked": False}).members[0].locked,
@@ -279,11 +278,11 @@ POLICY: dict[str, Callable[[], bool]] = {
     "unpriced": lambda: both_of({"unpriced": "reject"}, {"unpriced": "warn"}).unpriced == "reject",
     "metadata": lambda: both_of({"metadata": {"a": 1}}, {"metadata": {"a": 2}}).members[0].metadata == {"a": 1},
 }
-"""The same of a policy; what judges nothing is kept as the member wrote it."""
+"""The same for a policy. Fields that decide nothing are kept as the policy has them."""
 
 
 def locked_limit(name: str) -> bool:
-    """Whether a limit of a kind is a ceiling."""
+    """Whether a limit of this kind is a maximum."""
     (entry,) = effective_limits(both_of({"limits": {name: 5}}, {"limits": {name: 9}}))
     return entry.limit.max == 5
 
@@ -298,8 +297,8 @@ ANSWERS: list[tuple[type[msgspec.Struct], dict[str, Callable[[], bool]]]] = [
 
 
 @pytest.mark.parametrize("record", [record for record, _ in ANSWERS])
-def test_every_field_of_a_locked_clause_has_an_answer(record: type[msgspec.Struct]) -> None:
-    """So that a new field cannot be forgotten."""
+def test_every_field_of_a_locked_clause_is_covered(record: type[msgspec.Struct]) -> None:
+    """A new field needs an entry."""
     answers = next(answers for each, answers in ANSWERS if each is record)
 
     assert set(answers) == set(record.__struct_fields__)
@@ -309,7 +308,7 @@ def test_every_field_of_a_locked_clause_has_an_answer(record: type[msgspec.Struc
     ("record", "field"), [(record.__name__, field) for record, answers in ANSWERS for field in answers]
 )
 def test_a_later_policy_does_not_weaken_a_locked_field(record: str, field: str) -> None:
-    """Field by field the strictest holds, or both hold."""
+    """For each field, the strictest value applies, or both."""
     answers = next(answers for each, answers in ANSWERS if each.__name__ == record)
 
     assert answers[field]()
@@ -317,7 +316,7 @@ def test_a_later_policy_does_not_weaken_a_locked_field(record: str, field: str) 
 
 @pytest.mark.parametrize("family", RULES.values(), ids=list(RULES))
 def test_rules_are_added_and_never_replaced(family: type[msgspec.Struct]) -> None:
-    """Whatever a later policy calls its own: each rule keeps the record its policy wrote, field for field."""
+    """Each rule keeps its record, whatever ids a later policy uses."""
     needed = {f.encode_name for f in msgspec.structs.fields(family) if f.required}
     values: dict[str, Any] = {"tools": ["a", "b"], "sequence": ["a", "b"], "requires": [{"prior": "a"}], "max": 1}
     values |= {"within": 2, "path": "$.p", "from": ["user_message"], "window": 3, "threshold": 2, "then": "y"}
@@ -328,8 +327,8 @@ def test_rules_are_added_and_never_replaced(family: type[msgspec.Struct]) -> Non
     assert kept("rules", {"type": str(family.__struct_config__.tag), "id": "r", **written})
 
 
-def test_the_attack_that_was_found() -> None:
-    """A later policy of the same names with another amount and next to no reserve."""
+def test_a_later_budget_with_a_larger_amount_and_reserve_is_rejected() -> None:
+    """A later policy of the same name has another amount and almost no reserve."""
     merged = both_of(
         {"budgets": [{"name": "b", "max_cost_usd": 10, "reserve": 5}]},
         {"budgets": [{"name": "b", "max_cost_usd": 9.99, "reserve": 0.01, "action": "warn"}]},
@@ -347,8 +346,8 @@ def test_the_attack_that_was_found() -> None:
     {"max_cost_usd": 9, "reserve": 0.01, "key": '$.tenant="t"'},
     {"max_cost_usd": 9, "reserve": 0.01, "per": "$.tenant", "when": [{"path": "$.tenant", "exists": True}]},
 ])  # fmt: skip
-def test_one_share_by_two_entries_is_drawn_on_as_the_strictest_of_both_says(later: dict[str, Any]) -> None:
-    """Another key or another `when` that comes to the same share is the same budget."""
+def test_two_entries_for_one_account_apply_as_the_strictest_of_both(later: dict[str, Any]) -> None:
+    """If another key or another `when` leads to the same account, it is the same budget."""
     merged = both_of(
         {"budgets": [{"name": "b", "max_cost_usd": 10, "reserve": 5, "per": "$.tenant"}]},
         {"budgets": [{"name": "b", **later}]},
