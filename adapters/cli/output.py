@@ -224,16 +224,21 @@ def _sentence(error: click.ClickException) -> str:
         return f"`{_name(parameter)}`: {_worded(error.message)}"
     if isinstance(error, click.NoSuchOption):
         return f"there is no option `{error.option_name}`{_near(error)}"
+    if command := getattr(error, "command_name", None):
+        return f"there is no command `{command}`{_near(error)}"
     return _worded(error.format_message())
 
 
-def _near(error: click.NoSuchOption) -> str:
-    """The option that an unknown one is like, if any; click would compare the dashes too."""
+def _near(error: click.ClickException) -> str:
+    """The option or command that an unknown one is like, if any; click would compare the dashes too."""
+    if not (possible := getattr(error, "possibilities", None)):
+        return ""
     from difflib import get_close_matches  # needed for a misspelt word only, and slow to import
 
-    names = [each.lstrip("-") for each in error.possibilities or ()]
-    near = get_close_matches(error.option_name.lstrip("-"), names, 1)
-    return f"; did you mean `--{near[0]}`?" if near else ""
+    option = isinstance(error, click.NoSuchOption)
+    unknown: str = getattr(error, "option_name" if option else "command_name")
+    near = get_close_matches(unknown.lstrip("-"), [each.lstrip("-") for each in possible], 1)
+    return f"; did you mean `{'--' if option else ''}{near[0]}`?" if near else ""
 
 
 def _help(error: click.ClickException) -> str:
@@ -241,8 +246,7 @@ def _help(error: click.ClickException) -> str:
     ctx = getattr(error, "ctx", None)
     missing = isinstance(error, click.MissingParameter)
     unknown = not isinstance(error, click.BadParameter) and error.message[:1].isupper()
-    suggested = isinstance(error, click.NoSuchOption) and _near(error)
-    if ctx is None or suggested or not (missing or unknown):
+    if ctx is None or _near(error) or not (missing or unknown):
         return ""
     return f"; `{ctx.command_path} --help` shows the usage"
 

@@ -21,6 +21,8 @@ FILES = {
 ONCE = "standard input can be read only once; name files instead of `-`"
 WRONG = {
     "chek": "there is no command `chek`; did you mean `check`?",
+    "hook instal": "there is no command `instal`; ",
+    "audit verfy": "there is no command `verfy`; ",
     "adapters x": "there is no command `x`; `proctor adapters --help` shows the usage",
     "schema x": "unexpected argument `x`; `proctor schema --help` shows the usage",
     "tail -n x": "`--lines N`: `x` is not a number",
