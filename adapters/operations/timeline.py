@@ -260,9 +260,9 @@ def _block_texts(blocks: list[Any]) -> Iterator[str]:
 def _output(value: Any) -> str:
     """A call's output; for a command, its printed text."""
     if isinstance(value, dict) and "exit_code" in value:
-        printed = f"{value.get('stdout') or ''}{value.get('stderr') or ''}".strip()
+        printed = f"{value.get('stdout') or ''}{value.get('stderr') or ''}".strip() or "(nothing printed)"
         code = value.get("exit_code")
-        return f"exit {code}: {printed}" if code else printed or "(nothing printed)"
+        return f"exit {code}: {printed}" if code else printed
     if value is None:
         return "(nothing)"
     return value if isinstance(value, str) else msgspec.json.encode(value, enc_hook=str).decode()

@@ -134,6 +134,17 @@ def test_an_agent_that_fails_is_exit_code_3(cli: Any, place: Path) -> None:
     assert last["usage"]["input_tokens"] == 50
 
 
+def test_a_line_of_the_shell_that_fails_without_a_word_completes_the_run(cli: Any) -> None:
+    """The exit code of `run` says how the run ended, not how the line did; that nothing was printed is said."""
+    run = cli("run", "--adapter", "shell", "exit 3")
+
+    assert run.code == 0
+    assert [line.split(None, 1)[1] for line in run.out.splitlines() if "exit 3:" in line] == [
+        *(["failed  exit 3: (nothing printed)"] * 2),
+        "completed exit 3: (nothing printed)",
+    ]
+
+
 def test_a_session_is_continued(cli: Any, ran: Any) -> None:
     """Its totals and its past count on."""
     session = ran.lines[-1]["session_id"]
