@@ -136,12 +136,17 @@ def _table(rows: Sequence[Row]) -> None:
 
     titles = ["adapter", *(_SHORT.get(title, title) for title, _, _ in COLUMNS)]
     lines = [[row.spec.name, *cells(row)] for row in rows]
+    columns = [[title, *column] for title, *column in zip(titles, *lines, strict=True)]
+    out = console()
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
-    for title, *column in zip(titles, *lines, strict=True):
-        table.add_column(title, min_width=max(len(word) for cell in (title, *column) for word in cell.split()))
+    widths = {column[0]: max(map(len, column)) for column in columns}
+    for column in sorted(columns, key=lambda column: -widths[column[0]]):
+        if sum(widths.values()) + len(widths) > out.width:  # the widest columns are wrapped first
+            widths[column[0]] = max(len(word) for cell in column for word in cell.split())
+    for title, width in widths.items():
+        table.add_column(title, width=width)
     for line in lines:
         table.add_row(*line)
-    out = console()
     out.print(table)
     out.print("\n* declared by the adapter; no test has shown it")
     lacking = [(row.spec, lack) for row in rows if (lack := missing(row.spec))]

@@ -339,6 +339,7 @@ def test_a_terminal_of_80_columns_is_enough(cli: Any, place: Path) -> None:
     assert "model is told: Files are not deleted here. Move them to attic/ instead." in " ".join(demo.split())
     assert re.search(r"^run_\w{32} +completed +shell +\d{4}-\d\d-\d\d \d\d:\d\d +\S+\s+true and so", runs, re.M)
     assert "claude-agent-acp" in adapters
+    assert ESCAPE.sub("", adapters).split("\n")[0].split()[-2:] == ["resume", "narrow"]
     assert {line[:4] for line in shown.splitlines() if "word" in line} >= {"  in", "  wo"}
     assert {line[:4] for line in plain.splitlines() if "word" in line} == {"  in", "even"}
 
