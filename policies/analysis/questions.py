@@ -139,13 +139,11 @@ class Inquiry(NamedTuple):
         if self.context is not None:
             shells = shells if self.context.shell is msgspec.UNSET else SHELLS[:1]
             return [msgspec.structs.replace(self.context, **shell) for shell in shells], ""
+        places = PLACES if _use(clauses, "within") else PLACES[:1]
         tested: dict[str, list[Any]] = {}
         for clause in clauses:
             for path, atom in atoms_of(clause.record.when):
                 tested.setdefault(path, []).append(atom)
-        around = [
-            {**place, **shell} for place in (PLACES if _use(clauses, "within") else PLACES[:1]) for shell in shells
-        ]
         choices = {
             path: _distinguished(path, candidates(atoms, [{}]), clauses)
             for path, atoms in tested.items()
@@ -153,19 +151,17 @@ class Inquiry(NamedTuple):
         }
         made, everything = documents(choices, 5_000)
         found: dict[Any, RunContext] = {}
-        for document, place in itertools.product(made, around):
+        for document, place, shell in itertools.product(made, places, shells):
             try:
-                context = msgspec.convert({**document, **place}, RunContext)
+                context = msgspec.convert({**document, **place, **shell}, RunContext)
             except msgspec.ValidationError:
                 continue
             left = tuple(frozenset(r.number for r in each.for_context(context).rules) for each in programs)
-            found.setdefault((left, tuple(place)), context)
+            found.setdefault((left, *place, *shell), context)
         if not everything or len(found) > MOST_CONTEXTS:
             return [], "`when` conditions tell too many contexts apart: give one"
         missed = next((path for path in tested if not _is_covered(path, tested)), None)
-        gap = (
-            "" if missed is None else f"not every `{missed}` that a `when` tells apart was looked at: give a context"
-        )
+        gap = f"not every `{missed}` that a `when` tells apart was looked at: give a context" if missed else ""
         return list(found.values()) or [RunContext()], gap
 
     def no_looser(self, other: Policy, words: str = "") -> Direction:
@@ -208,7 +204,8 @@ class Direction:
         programs = [compile_policy(policy, tools=table) for policy in (inquiry.stack, property)]
         given = inquiry.tools and tuple(each for each in inquiry.tools if isinstance(each, str) or not each.is_family)
         clauses = [clauses_of(program.policy) for program in programs]
-        contexts, gap = inquiry.contexts([*clauses[0], *clauses[1]], programs)
+        every = [*clauses[0], *clauses[1]]
+        contexts, gap = inquiry.contexts(every, programs)
         for context in contexts:
             mine, other = map(side, programs, clauses, itertools.repeat(context))
             stated = inquiry.context or RunContext()
@@ -218,13 +215,7 @@ class Direction:
             self._open += [(setting, id, each) for id, each in _parts_of(setting, other)]
         if gap:
             self._found.append(Implication("unknown", gap))
-        if inquiry.tools is not None:
-            self._found.append(Implication("proved", "", bounded=(ONLY_TOOLS,)))
-        patterns = {name for each in clauses for clause in each for name in clause.names}
-        if not table and any(name.casefold() in PORTABLE for name in patterns):
-            self._found.append(Implication("proved", "", bounded=(OWN_NAMES,)))
-        if any(clause.record.when for each in clauses for clause in each):
-            self._found.append(Implication("proved", "", bounded=(ONE_CONTEXT,)))
+        self._found += [Implication("proved", "", bounded=(each,)) for each in _bounds(inquiry, every)]
 
     def whole_answer(self) -> Proved | Refuted | Unknown:
         """Search, and answer."""
@@ -305,6 +296,17 @@ def read_selector(selector: Any) -> Deny:
         raise ValueError(f"not a selector: {error}") from None
     else:
         return deny
+
+
+def _bounds(inquiry: Inquiry, clauses: Sequence[Clause]) -> Iterator[str]:
+    """What an answer takes for granted, in words."""
+    if inquiry.tools is not None:
+        yield ONLY_TOOLS
+    is_portable = any(name.casefold() in PORTABLE for clause in clauses for name in clause.names)
+    if is_portable and not any(isinstance(each, Tool) for each in inquiry.tools or ()):
+        yield OWN_NAMES
+    if any(clause.record.when for clause in clauses):
+        yield ONE_CONTEXT
 
 
 def _use(clauses: Iterable[Clause], operator: str) -> bool:

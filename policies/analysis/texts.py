@@ -153,11 +153,12 @@ class _Automaton:
     def _build(self, tree: Iterable[Any], flags: int, at: int, to: int) -> None:
         for op, argument in tree:
             after = self._node()
-            self._part(str(op), op, argument, flags, at, after)
+            self._part(op, argument, flags, at, after)
             at = after
         self.free[at].append(("", to))
 
-    def _part(self, name: str, op: Any, argument: Any, flags: int, at: int, to: int) -> None:
+    def _part(self, op: Any, argument: Any, flags: int, at: int, to: int) -> None:
+        name = str(op)
         if name in ("LITERAL", "NOT_LITERAL", "ANY", "IN"):
             self.taking[at].append((((op, argument), flags), to))
         elif name == "AT":
