@@ -11,6 +11,7 @@ import msgspec
 from rich.text import Text
 
 from proctor.policies import (
+    CompiledPolicy,
     Limits,
     Policy,
     Proved,
@@ -218,11 +219,12 @@ def differences(old: Sequence[Policy], new: Sequence[Policy], prove: Prover) -> 
 
     Once the time is over, the rules that follow are one unknown difference.
     """
+    compiled = compile_policy(merge_policies(list(old))), compile_policy(merge_policies(list(new)))
     for stack, base, change in ((new, old, "newly_allowed"), (old, new, "newly_refused")):
         whole = merge_policies(list(stack))
         if prove(whole, no_looser_than=merge_policies(list(base))).verdict == "proved":
             continue
-        yield from _grouped(_ways(whole, base, change, old, new, prove))
+        yield from _grouped(_ways(whole, base, change, compiled, prove))
 
 
 def difference_questions(old: Sequence[Policy], new: Sequence[Policy]) -> int:
@@ -231,42 +233,45 @@ def difference_questions(old: Sequence[Policy], new: Sequence[Policy]) -> int:
 
 
 def _ways(
-    stack: Policy, base: Sequence[Policy], change: str, old: Sequence[Policy], new: Sequence[Policy], prove: Prover
+    stack: Policy, base: Sequence[Policy], change: str, compiled: tuple[CompiledPolicy, CompiledPolicy], prove: Prover
 ) -> Iterator[ProofDifference]:
-    """For each rule of a base that the stack does not imply, a session."""
-    compiled = compile_policy(merge_policies(list(old))), compile_policy(merge_policies(list(new)))
+    """For each rule of a base that the stack does not imply, a session, as the old and the new policy decide it."""
     late: list[str] = []
     for name, part in _parts(base):
         if late or prove.over():
             late.append(name)
             continue
         answer = prove(stack, no_looser_than=part)
-        if answer.verdict == "proved":
-            continue
-        record = record_of(f"{change} {name}", answer)
         if answer.verdict == "unknown":
             yield ProofDifference(verdict="unknown", change=change, rules=[name], reason=answer.reason)
-            continue
-        context = msgspec.convert(record.context, RunContext)
-        [found] = compare_sessions(*compiled, [session_of(record)], context)
-        last = found.calls[-1] if found.calls else None
-        was, would_be = (last.old, last.new) if last else (None, None)
-        asks = record.session[-1]["decision"] == "request_approval" if record.session else False
-        if asks and change == "newly_allowed":
-            would_be = DiffAnswer(action="request_approval")
-        elif asks:
-            was = DiffAnswer(action="request_approval")
-        yield ProofDifference(
-            verdict="refuted",
-            change="other_action" if asks or (last is not None and last.change == "other_action") else change,
-            rules=[name],
-            session=record.session,
-            old=was,
-            new=would_be,
-            context=record.context,
-        )
+        elif answer.verdict == "refuted":
+            yield _shown_by(record_of(f"{change} {name}", answer), name, change, compiled)
     if late:
         yield ProofDifference(verdict="unknown", change=change, rules=late, reason=NOT_ASKED)
+
+
+def _shown_by(
+    record: ProofRecord, rule: str, change: str, compiled: tuple[CompiledPolicy, CompiledPolicy]
+) -> ProofDifference:
+    """The difference that a session shows: its last call, of which one policy may only ask."""
+    context = msgspec.convert(record.context, RunContext)
+    [found] = compare_sessions(*compiled, [session_of(record)], context)
+    last = found.calls[-1] if found.calls else None
+    was, would_be = (last.old, last.new) if last else (None, None)
+    asks = bool(record.session) and record.session[-1]["decision"] == "request_approval"
+    if asks and change == "newly_allowed":
+        would_be = DiffAnswer(action="request_approval")
+    elif asks:
+        was = DiffAnswer(action="request_approval")
+    return ProofDifference(
+        verdict="refuted",
+        change="other_action" if asks or (last is not None and last.change == "other_action") else change,
+        rules=[rule],
+        session=record.session,
+        old=was,
+        new=would_be,
+        context=record.context,
+    )
 
 
 def _parts(base: Sequence[Policy]) -> Iterator[tuple[str, Policy]]:
