@@ -170,7 +170,8 @@ def extract_calls(messages: Iterable[Any]) -> list[MessageCall]:
         requested = list(_requested(message))
         is_item = message.get("type") in _ITEMS or _is_call(message)
         speaks = bool(requested) or _is_response(message)
-        turn += speaks and not (answering and is_item)
+        if speaks and not (answering and is_item):
+            turn += 1
         answering = speaks and (is_item or answering)
         same_turn = {call.id for call in calls if call.turn == turn}
         for call in requested:
