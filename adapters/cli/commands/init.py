@@ -96,30 +96,34 @@ def init(
     for name, text in texts.items():
         with replaced(name) as written:
             written.write(text.encode())
-    settings, changed, notes = put_hooks(WantedHooks(policies=(file,), agent=chosen)) if hook else (None, False, [])
+    hooks = put_hooks(WantedHooks(policies=(file,), agent=chosen)) if hook else None
     install = f"proctor hook install --agent {chosen} --policy {file}"
     follows = chosen if hook else install if source else _next(file).get(chosen, install)
     differ = _differences(given, file, sessions) if given and sessions else []
     if as_json:
-        put = {"hook": str(settings), "notes": notes} if settings else {"hook": None}
-        result = {"path": file, "agent": chosen, **put, "next": follows}
+        put = {"hook": str(hooks[0]), "notes": hooks[2]} if hooks else {"hook": None}
         more = {"from": given.files, "not_said": given.unsaid, "differences": differ} if given else {}
-        echo_json({**result, **more})
+        echo_json({"path": file, "agent": chosen, **put, "next": follows, **more})
         return
     for name in texts:
         echo(f"wrote {name}")
     for line in given.unsaid if given else ():
         echo(f"not said: {escape_control(line)}")
     if sessions:
-        echo(f"recorded calls that differ: {len(differ):,}")
-    for one in differ[:_SHOWN]:
-        call = f"{one['tool']} {escape_control(one['value'])[:90]}"
-        echo(f"  {one['settings']} by the settings, {one['policy']} by the policy: {call}")
-    if settings:
+        _show_differences(differ)
+    if hooks:
+        settings, changed, notes = hooks
         for line in (hooks_put(settings, changed), *notes):
             echo(line)
     echo(f"next: {follows}")
     echo("then: `proctor watch` shows the run, `proctor explain last` explains each decision")
+
+
+def _show_differences(found: list[dict[str, str]]) -> None:
+    echo(f"recorded calls that differ: {len(found):,}")
+    for one in found[:_SHOWN]:
+        call = f"{one['tool']} {escape_control(one['value'])[:90]}"
+        echo(f"  {one['settings']} by the settings, {one['policy']} by the policy: {call}")
 
 
 def _differences(given: Permissions, file: str, sessions: tuple[str, ...]) -> list[dict[str, str]]:

@@ -6,7 +6,7 @@ import itertools
 import os
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -343,13 +343,17 @@ def suggest(
         text = tests_text(found, observed, beside, without=_failing(text, tests))
         with replaced(tests) as file:
             file.write(text.encode())
+    _note_left_out(found, denied)
+    return FINE
+
+
+def _note_left_out(found: Suggestion, denied: Mapping[str, str]) -> None:
     if found.dropped:
         note(f"left out: {len(found.dropped)}; the policy says why")
     for id, why in itertools.islice(denied.items(), SHOWN):
         note(f"not allowed, though learnt from: session `{id}`: {why}")
     if len(denied) > SHOWN:
         note(f"not allowed, though learnt from: {len(denied) - SHOWN:,} more sessions")
-    return FINE
 
 
 def _denied(found: Suggestion, recorded: Sequence[TraceSession]) -> dict[str, str]:
