@@ -331,7 +331,12 @@ SCENARIOS = [
                 approval_id="r0.1", tool_name="pay", input_digest=input_digest({"n": 1}), by="ana", reason="said so"
             ),
             ev.ToolApprovalGranted(
-                approval_id="r0.2", tool_name="publish", scope="session", covers=("p/deny-3",), by="bo"
+                approval_id="r0.2",
+                tool_name="publish",
+                scope="session",
+                covers=("p/deny-3",),
+                rules_digest="fb77f171f16b0343dfcaeb84860759512d4a4162f966b614afadf621b5c656e4",
+                by="bo",
             ),
         ],
     ),

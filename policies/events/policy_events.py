@@ -148,6 +148,7 @@ class ToolApprovalRequested(ApprovalEvent, tag="tool_approval_requested", frozen
         approvers: The people who may answer: names, and groups as `@name`; anybody if null.
         started_by: The person who started the run, if that person can't answer. If "", nobody can.
         scope: The most that an approval may cover: `once`, `run` or `session`.
+        rules_digest: The SHA-256 digest of the rules that ask, as they are written; empty where `scope` is `once`.
     """
 
     held: bool = True
@@ -157,6 +158,7 @@ class ToolApprovalRequested(ApprovalEvent, tag="tool_approval_requested", frozen
     approvers: tuple[str, ...] | None = None
     started_by: str | None = None
     scope: str = "once"
+    rules_digest: str = ""
 
 
 class ToolApprovalGranted(ApprovalEvent, tag="tool_approval_granted", frozen=True):
@@ -165,6 +167,7 @@ class ToolApprovalGranted(ApprovalEvent, tag="tool_approval_granted", frozen=Tru
     Attributes:
         scope: Later calls that it also covers: none (`once`), those of the `run` or of the `session`.
         covers: The rules that it covers for them: `policy/rule`, or `policy/rule=key`.
+        rules_digest: The digest of these rules as they were written; once they say something else, it covers nothing.
         like: An entry of an allow list that must allow them, with no other inputs than this call has; null for any.
         groups: The groups of the person, as the program that took the answer states them.
         covered_by: The earlier approval that covers this call, if one does.
@@ -173,6 +176,7 @@ class ToolApprovalGranted(ApprovalEvent, tag="tool_approval_granted", frozen=Tru
 
     scope: str = "once"
     covers: tuple[str, ...] = ()
+    rules_digest: str = ""
     like: dict[str, Any] | None = None
     groups: tuple[str, ...] = ()
     covered_by: str | None = None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from hashlib import sha256
 from typing import Any, NamedTuple, Self, TypeAlias
 
 import msgspec
@@ -17,14 +18,14 @@ from ..language.conditions import OutputRef
 from ..language.facts import NO_TOOLS, CallNames, NamingKind, NoCall, ToolTable
 from ..language.predicates import compile_when
 from ..language.selectors import Subject
-from ..policy import Allow, Approval, Deny, Policy, members_of
+from ..policy import Allow, Approval, Deny, Policy, members_of, virtual_tools_of
 from ..rules.machine import EvaluatedCall, Machine
 from ..rules.net_shorthand import NetLine, net_of
 from ..rules.per_key import without_key
 from ..rules.petri_net import Net, NetMachine
 from ..rules.python_check import TOOL, CheckMachine
 from ..rules.rule import Rule
-from ..stack.clauses import scope_of
+from ..stack.clauses import clauses_of, scope_of
 from ..stack.merge import effective_action, price_tables
 from ..values.globs import matcher
 from ..values.paths import compile_path
@@ -202,6 +203,24 @@ class Program:
         """The rule of that policy with that id, in this stack or as it is called in another, or alone."""
         return self._named.get((policy, id)) or self._named.get((policy, id.removeprefix(f"{policy}/")))
 
+    def rules_digest(self, rules: Iterable[tuple[str, str]]) -> str:
+        """The SHA-256 digest of what these rules, by policy and id, say, and of the names that their policies give.
+
+        What is no clause is a net that joined, which has a number of its own, or a limit.
+        """
+        wanted, contents = set(rules), list[object]()
+        for clause in clauses_of(self.policy):
+            if (clause.policy, clause.id) in wanted:
+                wanted.remove((clause.policy, clause.id))
+                member = members_of(self.policy)[clause.member]
+                names = (member.aliases, [*virtual_tools_of(member)])
+                contents.append((clause.policy, clause.id, clause.record, clause.action, names))
+        for policy, id in sorted(wanted):
+            rule = self.named(policy, id)
+            limits = self.policy.limits, self.policy.budgets
+            contents.append((policy, id, limits if rule is None else rule.number))
+        return sha256(msgspec.json.encode(contents, enc_hook=_function_name, order="deterministic")).hexdigest()
+
     def plan(self, kind: NamingKind, call: Subject) -> CallPlan:
         """The plan for a call of this kind."""
         entry = self._kinds.get(kind) or self._index_kind(kind)
@@ -286,6 +305,10 @@ class Program:
             made = type(self)(self.policy, self.rules, self.limits, self.budgets, ToolTable(tools))
             cached = self._for_tools[id(tools)] = (tools, made)
         return cached[1]
+
+
+def _function_name(function: object) -> str:
+    return getattr(function, "__qualname__", None) or type(function).__qualname__
 
 
 def check_hooks(attached: Sequence[tuple[str, object]]) -> None:

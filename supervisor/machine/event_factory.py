@@ -27,10 +27,11 @@ def request_for(
     timeout_s: float | None = None,
     rules: Approval | None = None,
     started_by: str | None = None,
+    rules_digest: str = "",
 ) -> ApprovalRequest:
     """The request that approvers see for a call, with its real input, of whose violations those with
     `request_approval` count. `ids` are of the approval, the run and the session. It is held for `timeout_s`; None: it
-    cannot be held. `rules` say who may answer, and how far.
+    cannot be held. `rules` say who may answer, and how far; `rules_digest` is of what asks.
     """
     rules = rules or Approval()
     asks = tuple(v for v in violations if v.action == "request_approval")
@@ -51,6 +52,7 @@ def request_for(
         approvers=rules.approvers,
         started_by=(started_by or "") if rules.four_eyes else None,
         scope=rules.scope,
+        rules_digest=rules_digest,
     )
 
 
@@ -81,6 +83,7 @@ def answered(request: ApprovalRequest, answer: ApprovalAnswer) -> ev.ToolApprova
     about["groups"] = answer.groups
     if answer.scope != "once":
         about |= {"scope": answer.scope, "covers": covered_by(request.violations), "like": answer.like}
+        about["rules_digest"] = request.rules_digest
     return ev.ToolApprovalGranted(**about)
 
 

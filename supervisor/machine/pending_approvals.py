@@ -122,13 +122,16 @@ class HeldCalls:
 
     def _grant_for(self, request: ApprovalRequest, call: ToolCall, decision: Decision) -> ToolApprovalGranted | None:
         """The grant for this call, or the latest that covers it, of those that would count as an answer to the
-        request: the policy may have changed since, and so may the person who started the run.
+        request: the policy may have changed since, also in what the rules say, and so may the person who started the
+        run.
         """
         covers = approvals.covered_by(decision.violations)  # not the request's, in which secrets are alike
         once = self._grants.get((call.name, decision.input_digest), [])
         for grant in [*once, *reversed(self._grants.get((call.name, covers), []))]:
-            if objection(request, approvals.answer_of(grant)) is None and (
-                grant.like is None or is_like(call, grant.like, grant.tool_input)
+            if (
+                objection(request, approvals.answer_of(grant)) is None
+                and (grant.scope == "once" or grant.rules_digest == request.rules_digest)
+                and (grant.like is None or is_like(call, grant.like, grant.tool_input))
             ):
                 return grant
         return None
@@ -198,6 +201,8 @@ class HeldCalls:
         state = self._state
         approval_id = state.new_approval_id() if approval_id is None else approval_id
         ids = (approval_id, state.identity.run_id, state.identity.session_id)
+        asks = [(v.policy, v.rule) for v in decision.violations if v.action == "request_approval"]
+        program = state.monitor.state.program
         request = approvals.request_for(
             decision.violations,
             proposal.call,
@@ -206,6 +211,7 @@ class HeldCalls:
             timeout_s=self._rules.timeout_s,
             rules=self._rules,
             started_by=state.identity.user,
+            rules_digest=program.rules_digest(asks) if self._rules.scope != "once" else "",
         )
         return state.redactor.redact(request, ids[2])  # the digest is that of the exact input
 

@@ -256,6 +256,7 @@ class ApprovalRequest(msgspec.Struct, frozen=True, kw_only=True):
         approvers: Who can answer: names, and groups as `@name`; null means anyone.
         started_by: The person who started the run, if that person can't answer. If "", nobody can.
         scope: The most that one approval can cover: `once`, `run` or `session`.
+        rules_digest: The SHA-256 digest of the rules that ask, as they are written; empty where `scope` is `once`.
     """
 
     approval_id: str
@@ -274,6 +275,7 @@ class ApprovalRequest(msgspec.Struct, frozen=True, kw_only=True):
     approvers: tuple[str, ...] | None = None
     started_by: str | None = None
     scope: str = "once"
+    rules_digest: str = ""
 
 
 class ApprovalAnswer(msgspec.Struct, frozen=True, kw_only=True):

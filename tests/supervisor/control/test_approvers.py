@@ -170,6 +170,47 @@ async def test_a_yes_for_the_session_holds_in_its_next_run_if_it_would_count_the
     assert granted == ([] if asks_again else ["ana"])
 
 
+def pushing(*rules: dict[str, Any], to: str = "^git push", **more: Any) -> list[Policy]:
+    """A policy that asks about the calls that these rules name, and about some calls of `bash` as `push`."""
+    virtual = [{"tool": "bash", "path": "$.command", "match": to, "as": "push"}]
+    lists = [{"type": "blocklist", "action": "request_approval", **rule} for rule in rules]
+    policy = {"name": "p", "approval": {"scope": "session"}, "rules": lists, "virtual_tools": virtual, **more}
+    return parse_policies(policy)
+
+
+PUSH = {"tools": ["push"]}
+TESTS = {"tools": [{"tool": "bash", "where": [{"path": "$.command", "regex": "test"}]}]}
+RULES_NOW: dict[str, tuple[list[Policy], bool]] = {
+    "as it was": (pushing(PUSH), False),
+    "another rule behind it": (pushing(PUSH, {"tools": ["read"]}), False),
+    "a limit beside it": (pushing(PUSH, limits={"max_tool_calls": 9}), False),
+    "another rule in its place": (pushing(TESTS), True),
+    "another rule before it": (pushing(TESTS, {"tools": ["read"]}, PUSH), True),
+    "another meaning of its name": (pushing(PUSH, to="^git"), True),
+}
+
+
+@pytest.mark.parametrize(("now", "asks_again"), RULES_NOW.values(), ids=RULES_NOW)
+async def test_a_yes_for_the_session_covers_nothing_of_a_rule_that_was_changed(
+    now: list[Policy], asks_again: bool
+) -> None:
+    """Rules without an id go by their place: whatever is written there later would have been approved."""
+
+    async def granting(request: ApprovalRequest) -> ApprovalAnswer:
+        return ApprovalAnswer(granted=True, by="ana", scope="session")
+
+    store = MemoryStore()
+    first, second = (
+        FakeAdapter([Ask(id=id, name="bash", input={"command": f"git push {id} # test"})]) for id in ("c1", "c2")
+    )
+    await run_once(first, "go", policies=pushing(PUSH), approver=granting, store=store, session_id="s")
+    nobody = FakeApprover(False)
+    await run_once(second, "go", policies=now, approver=nobody, store=store, session_id="s", continuation="none")
+
+    assert [call.id for call in first.ran] == ["c1"]
+    assert [call.id for call in second.ran] == ([] if asks_again else ["c2"])
+
+
 @pytest.mark.parametrize(("by", "runs"), [("ana", ["n1"]), ("eve", [])])
 async def test_a_yes_for_one_call_that_has_not_run_is_used_if_it_would_count_now(by: str, runs: list[str]) -> None:
     """It was given to a run that ended in order to ask, under a policy that let anyone answer."""
