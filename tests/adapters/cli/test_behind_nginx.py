@@ -1,4 +1,4 @@
-"""`proctor serve` behind a real nginx, with the commands and configuration of docs/reference/http.md."""
+"""`proctor serve` behind a real nginx, with the commands and configuration of docs/operate/dashboard.md."""
 
 import http.client
 import json
@@ -25,7 +25,7 @@ NGINX = shutil.which("nginx", path="/usr/sbin:/usr/bin:/usr/local/sbin:/usr/loca
 needs_nginx = pytest.mark.skipif(NGINX is None, reason="needs nginx: apt-get install nginx-light")
 pytestmark = needs_nginx
 x509 = pytest.importorskip("cryptography.x509", reason="needs the extra `audit`: pip install '.[audit]'")
-PAGE = Path(__file__).parents[3] / "docs" / "reference" / "http.md"
+PAGE = Path(__file__).parents[3] / "docs" / "operate" / "dashboard.md"
 NAME = "ops.example"
 AROUND = """\
 {own}
