@@ -95,7 +95,7 @@ class Detector:
             commands, others = _shipped()
             wanted += (*commands, *others) if _compiled_once(COMMANDS).search(text) else others
         found = sorted(span for span in self._all(text, wanted) if span.start < span.end)
-        return _apart(found)
+        return _merged(found)
 
     def may_be_named(self, value: str) -> bool:
         """Whether a value with a secret's name may be one: it is no placeholder, no variable, and not allowed."""
@@ -135,7 +135,7 @@ def _closing_quote(text: bytes, since: int, start: int, end: int) -> int:
     return end + len(text[end:closed].rstrip(b"\\"))
 
 
-def _apart(found: list[SecretSpan]) -> list[SecretSpan]:
+def _merged(found: list[SecretSpan]) -> list[SecretSpan]:
     """The spans, with overlapping ones joined."""
     apart: list[SecretSpan] = []
     for span in found:

@@ -223,13 +223,13 @@ def _sentence(error: click.ClickException) -> str:
     if isinstance(error, click.BadParameter) and parameter is not None:
         return f"`{_name(parameter)}`: {_worded(error.message)}"
     if isinstance(error, click.NoSuchOption):
-        return f"there is no option `{error.option_name}`{_near(error)}"
+        return f"there is no option `{error.option_name}`{_similar(error)}"
     if command := getattr(error, "command_name", None):
-        return f"there is no command `{command}`{_near(error)}"
+        return f"there is no command `{command}`{_similar(error)}"
     return _worded(error.format_message())
 
 
-def _near(error: click.ClickException) -> str:
+def _similar(error: click.ClickException) -> str:
     """The option or command that an unknown one is like, if any; click would compare the dashes too."""
     if not (possible := getattr(error, "possibilities", None)):
         return ""
@@ -246,7 +246,7 @@ def _help(error: click.ClickException) -> str:
     ctx = getattr(error, "ctx", None)
     missing = isinstance(error, click.MissingParameter)
     unknown = not isinstance(error, click.BadParameter) and error.message[:1].isupper()
-    if ctx is None or _near(error) or not (missing or unknown):
+    if ctx is None or _similar(error) or not (missing or unknown):
         return ""
     return f"; `{ctx.command_path} --help` shows the usage"
 

@@ -59,14 +59,14 @@ class _Events:
         cancelled = number > 1 and self._record.session[number - 2]["decision"] == "cancel"
         before = sorted(call.get("before", ()), key=lambda event: "run" not in event)
         for event in before:
-            self._come_to(event.get("run") or call.get("run", 1), cancelled=cancelled)
+            self._advance_to(event.get("run") or call.get("run", 1), cancelled=cancelled)
             self._before(event)
-        self._come_to(call.get("run", 1), cancelled=cancelled)
+        self._advance_to(call.get("run", 1), cancelled=cancelled)
         if call["tool"]:
             self._log.enter_turn(call.get("turn", 0))
             self._call(f"c{number}", number, call)
 
-    def _come_to(self, run: int, *, cancelled: bool) -> None:
+    def _advance_to(self, run: int, *, cancelled: bool) -> None:
         while run > self._run:
             self._start(ev.RunCancelled if cancelled else ev.RunCompleted)
 

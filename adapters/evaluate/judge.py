@@ -246,12 +246,12 @@ class _Judge:
             whose=whose(self._session),
             passed=not self._found,
             violations=self._found,
-            rules={**{name: rule.status for name, rule in report.rules.items()}, **self._broken(report)},
+            rules={**{name: rule.status for name, rule in report.rules.items()}, **self._violated(report)},
             unjudged=[each.rule for each in self._unjudged] or msgspec.UNSET,
             decisions=self._decisions or msgspec.UNSET,
         )
 
-    def _broken(self, report: Report) -> dict[str, str]:
+    def _violated(self, report: Report) -> dict[str, str]:
         return {found.rule: "violated" for found in self._found if found.rule in report.rules}
 
     def _add(self, violation: Violation) -> None:

@@ -108,7 +108,7 @@ def append_field(text: Text, name: str, value: str) -> None:
 def _trace(text: Text, lines: list[judge.CallLine], first: judge.ViolationRecord, offending: set[int]) -> None:
     text.append("  trace:\n" if lines else "  trace: no calls\n", "dim")
     last = 0
-    for line in _around(lines, offending, first):
+    for line in _excerpt(lines, offending, first):
         append_gap(text, line.position - last - 1)
         last = line.position
         append_call(text, line, mark="violation" if line.position in offending else "")
@@ -119,7 +119,7 @@ def _trace(text: Text, lines: list[judge.CallLine], first: judge.ViolationRecord
     append_gap(text, len(lines) - last)
 
 
-def _around(lines: list[judge.CallLine], offending: set[int], first: judge.ViolationRecord) -> list[judge.CallLine]:
+def _excerpt(lines: list[judge.CallLine], offending: set[int], first: judge.ViolationRecord) -> list[judge.CallLine]:
     """The offending calls with their neighbours or, where no call is to blame, the calls before."""
     marks = [index for index, line in enumerate(lines) if line.position in offending]
     if not marks:

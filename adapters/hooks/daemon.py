@@ -145,7 +145,7 @@ class _Daemon:
             if hook is None or self._code != _code():
                 return
             connection.settimeout(READ_S)
-            agent, data, given = _sent(connection)
+            agent, data, given = _received(connection)
             with given or contextlib.nullcontext():
                 try:
                     origin = origin_of(hook, given)
@@ -236,7 +236,7 @@ class _Daemon:
                 ) from error
 
 
-def _sent(connection: socket.socket) -> tuple[str, bytes, socket.socket | None]:
+def _received(connection: socket.socket) -> tuple[str, bytes, socket.socket | None]:
     """The hook's owner and the input read so far, or the input itself if it is a socket."""
     data, descriptors, _, _ = socket.recv_fds(connection, 1 << 20, 1)
     while data and b"\n" not in data:

@@ -170,7 +170,7 @@ class HookDecider:
         reply: Future[Any] | None = None,
     ) -> HookAnswer:
         client = CLIENTS[agent]
-        with self._gone_on(client, hook_input, owner, origin) as (session, whole, record, at):
+        with self._resumed(client, hook_input, owner, origin) as (session, whole, record, at):
             if hook_input.kind in ("prompt", "session_end"):
                 self._end_calls(client, hook_input.transcript_path, session, record, at, is_whole=True)
             answer = Hook(client, hook_input, session, record, at, self._opening).answer()
@@ -217,7 +217,7 @@ class HookDecider:
                 return None
             approval = msgspec.structs.replace(approval, answer=ApprovalAnswer(granted=granted, by=client.by))
         owner = origin.client if origin is not None else None
-        with self._gone_on(client, hook_input, owner) as (session, _, record, at):
+        with self._resumed(client, hook_input, owner) as (session, _, record, at):
             if accepted := record.accepted_answer(approval_id):  # since the look at it
                 approval = msgspec.structs.replace(approval, answer=accepted)
             return Hook(client, hook_input, session, record, at, self._opening).resolve_held(approval)
@@ -249,7 +249,7 @@ class HookDecider:
             self._clients[session_id] = self._clients.pop(session_id)  # the others come first if this one fails
             given = HookInput(kind=None, event="", session_id=session_id)
             if is_gone(watched.process):
-                with self._gone_on(watched.client, given):
+                with self._resumed(watched.client, given):
                     pass
                 del self._clients[session_id]
                 continue
@@ -279,11 +279,11 @@ class HookDecider:
         if client.ended is None:
             return
         if given.session_id not in self._sessions:
-            with self._gone_on(client, given):
+            with self._resumed(client, given):
                 pass
         calls = self._sessions[given.session_id][0].open_calls
         if calls and client.ended(watched.log, calls, False):
-            with self._gone_on(client, given) as (session, _, record, at):
+            with self._resumed(client, given) as (session, _, record, at):
                 self._end_calls(client, watched.log, session, record, at, is_whole=False)
 
     def _end_calls(
@@ -314,7 +314,7 @@ class HookDecider:
             watched.log = hook_input.transcript_path
 
     @contextmanager
-    def _gone_on(
+    def _resumed(
         self, client: HookClient, given: HookInput, owner: Owner | None = None, origin: Origin | None = None
     ) -> Iterator[tuple[HookedSession, HookRecord, HookRecord, datetime]]:
         """A hook's session, the client's record of it and the one of this line, and now; its run is ended where its

@@ -45,7 +45,7 @@ def main(status_fd: int, limit: int, command: list[str]) -> int:
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, _ignore)
     child = _start(command, status_fd)
-    _let_go_of_streams()
+    _close_streams()
     status = None
     reported = False
     while True:
@@ -122,7 +122,7 @@ def _start(command: list[str], status_fd: int) -> int:
     os._exit(127)
 
 
-def _let_go_of_streams() -> None:
+def _close_streams() -> None:
     """Close our copies of the command's pipes, so that they end with it."""
     null = os.open(os.devnull, os.O_RDWR)
     for number in (0, 1, 2):

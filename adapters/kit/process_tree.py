@@ -176,7 +176,7 @@ class ProcessTree:
         """Ask every process of the tree to end and wait `grace_s` seconds at most; returns evidence."""
         deadline = time.monotonic() + grace_s
         signalled: dict[int, None] = {}
-        while fresh := [p for p in await self._looked() if p.pid not in signalled]:
+        while fresh := [p for p in await self._rescan() if p.pid not in signalled]:
             signalled.update(dict.fromkeys(p.pid for p in fresh if terminate(p)))
             await self._wait_until(deadline)
             if time.monotonic() >= deadline or all(p.pid not in signalled for p in fresh):
@@ -195,7 +195,7 @@ class ProcessTree:
             patient = time.monotonic() < start + bound_s / 2
             killed.update(dict.fromkeys(await self._in_thread(partial(self._freeze_and_kill, patient))))
             await self._wait_until(min(deadline, time.monotonic() + _LOOK_AGAIN_S))
-            if time.monotonic() >= deadline or not await self._looked():
+            if time.monotonic() >= deadline or not await self._rescan():
                 return self._evidence("killed", killed)
 
     def _evidence(self, what: str, pids: Mapping[int, None]) -> dict[str, Any]:
@@ -212,7 +212,7 @@ class ProcessTree:
         self._limiter = self._limiter or anyio.CapacityLimiter(1)
         return await anyio.to_thread.run_sync(function, limiter=self._limiter)
 
-    async def _looked(self) -> list[psutil.Process]:
+    async def _rescan(self) -> list[psutil.Process]:
         await self._in_thread(self._scan)
         return [process for process in self._processes if runs(process)]
 

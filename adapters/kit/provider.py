@@ -157,7 +157,7 @@ class TaskProvider:
         if self._commands is None:
             last = [CancelStep(name="leave", act=self._leave, bound_s=GIVE_UP_S)]
         else:
-            last = process_cancel_steps(self._commands.tree, ended=self._given_up)
+            last = process_cancel_steps(self._commands.tree, ended=self._abandon)
         return [CancelStep(name="interrupt", act=self._interrupt, bound_s=INTERRUPT_S), *last]
 
     async def propose(self, call: ToolCall) -> GateAnswer:
@@ -201,10 +201,10 @@ class TaskProvider:
         return seen
 
     async def _leave(self) -> dict[str, Any] | None:
-        await self._given_up()
+        await self._abandon()
         return {"left": "the agent did not end when it was cancelled"}
 
-    async def _given_up(self) -> None:
+    async def _abandon(self) -> None:
         self._stream.close()
         self._stream.abandon()
 

@@ -68,7 +68,7 @@ class Subprocesses:
             ProviderError: a process of an earlier command has killed its guardian.
         """
         self.started += 1
-        await self._let_go(ended_only=True)
+        await self._close_pipes(ended_only=True)
         if self.tampered is not None:
             raise self.tampered
         marked = marked_environment(self._mark, env, call_id=str(self.started))
@@ -109,10 +109,10 @@ class Subprocesses:
         if self.started > self._ended:
             with anyio.CancelScope(shield=True):
                 await self.tree.kill()
-                await self._let_go(ended_only=False)
+                await self._close_pipes(ended_only=False)
                 self._ended = self.started
 
-    async def _let_go(self, *, ended_only: bool) -> None:
+    async def _close_pipes(self, *, ended_only: bool) -> None:
         """Close the pipes of commands; with `ended_only`, only of those whose guardian has ended."""
         for started in [s for s in self._guarded if not ended_only or s.process.returncode is not None]:
             self._guarded.remove(started)

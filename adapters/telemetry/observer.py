@@ -376,11 +376,11 @@ def exported(warn: Callable[[str], None]) -> Iterator[OpenTelemetry]:
         yield OpenTelemetry(tracer_provider=traces, meter_provider=meters)
     finally:
         context.detach(token)
-        if not _end_together(traces.shutdown, meters.shutdown):
+        if not _flush(traces.shutdown, meters.shutdown):
             warn("the telemetry collector does not answer; what it has not taken is not sent")
 
 
-def _end_together(*ends: Callable[[], None]) -> bool:
+def _flush(*ends: Callable[[], None]) -> bool:
     """Send what is left; whether that was over within the bound. Whoever still waits for the collector is left."""
     given = os.environ.get("OTEL_EXPORTER_OTLP_TIMEOUT", "")
     over = time.monotonic() + (float(given) if given.isdecimal() else END_S)

@@ -130,7 +130,7 @@ _LATER = (408, 425, 429)
 _GONE = 410
 
 
-class _AgainError(Exception):
+class _RetryError(Exception):
     """The event did not arrive; `refused`: the receiver rejected it."""
 
     def __init__(self, why: str, *, refused: bool = False) -> None:
@@ -158,14 +158,14 @@ class Courier:
         tries = tenacity.AsyncRetrying(
             sleep=anyio.sleep,
             wait=tenacity.wait_random_exponential(multiplier=target.first_wait_s, max=target.longest_wait_s),
-            retry=tenacity.retry_if_exception_type(_AgainError),
+            retry=tenacity.retry_if_exception_type(_RetryError),
             stop=lambda state: self._enough(state, event),
             before_sleep=lambda state: self._note_retry(state, event),
             reraise=True,
         )
         try:
             await tries(self._once, event, body)
-        except _AgainError as error:
+        except _RetryError as error:
             self._log.error("webhook.skipped", event_id=message_id(event), type=event.type, why=str(error))
             return "skipped"
         except _GoneError:
@@ -176,25 +176,25 @@ class Courier:
     async def _once(self, event: Event, body: bytes) -> None:
         target, id = self._target, message_id(event)
         if self._age_s(event) > target.oldest_s:
-            raise _AgainError("it is older than the receiver's limit")
+            raise _RetryError("it is older than the receiver's limit")
         headers = signed(target.key, id, body, round(datetime.now(UTC).timestamp()))
         try:
             with anyio.fail_after(target.timeout_s):
                 async with self._client.stream("POST", target.url, content=body, headers=headers) as response:
                     status = response.status_code  # what else is answered is not read
         except TimeoutError:
-            raise _AgainError(f"no answer within {target.timeout_s:g} s") from None
+            raise _RetryError(f"no answer within {target.timeout_s:g} s") from None
         except httpx.HTTPError as error:
-            raise _AgainError(f"{type(error).__name__}: {error}") from None
+            raise _RetryError(f"{type(error).__name__}: {error}") from None
         if status == _GONE:
             raise _GoneError
         if not 200 <= status < 300:
             why = f"status {status}{', a redirect, which is not followed' if status < 400 else ''}"
-            raise _AgainError(why, refused=status < 500 and status not in _LATER)
+            raise _RetryError(why, refused=status < 500 and status not in _LATER)
 
     def _enough(self, state: tenacity.RetryCallState, event: Event) -> bool:
         error = state.outcome.exception() if state.outcome else None
-        if isinstance(error, _AgainError) and error.refused:
+        if isinstance(error, _RetryError) and error.refused:
             return state.attempt_number >= self._target.refusals
         return self._age_s(event) > self._target.oldest_s
 

@@ -130,7 +130,7 @@ def _moved(machine: NetMachine, at: _Reached, move: Move, work: Work) -> _Reache
             return None
         state = copied(at.state)
         fired = machine.fire(state, _new_id(state), firing)
-        if state.waiting and _too_many(machine.net, state):
+        if state.waiting and _exceeds_bound(machine.net, state):
             return None
     else:
         state = copied(at.state)
@@ -142,7 +142,7 @@ def _moved(machine: NetMachine, at: _Reached, move: Move, work: Work) -> _Reache
     return _Reached(at, move, state, _position(machine, state), tuple(fired))
 
 
-def _too_many(net: Net, state: NetState) -> bool:
+def _exceeds_bound(net: Net, state: NetState) -> bool:
     """Whether more calls are in flight than are looked at."""
     waiting = [n for some in state.waiting.values() for n in some]
     tokenless = sum(not net.transitions[n].inputs for n in waiting)
@@ -215,16 +215,16 @@ def net_findings(clauses: Iterable[Clause], kinds: CallClasses) -> Iterator[Pref
         if not isinstance(clause.record, Net):
             continue
         if clause.line:
-            yield from _idle(clause, clause.record, kinds)
+            yield from _self_satisfied(clause, clause.record, kinds)
         else:
             machine = NetMachine(clause.record, clause.scope)
             graph = ClauseGraph(clause, machine, kinds, {})
-            yield from _found(
+            yield from _net_findings(
                 clause, clause.record, walk(machine, {graph.mask(*kind) for kind in kinds.all}, kinds.work)
             )
 
 
-def _idle(clause: Clause, net: Net, kinds: CallClasses) -> Iterator[PreflightFinding]:
+def _self_satisfied(clause: Clause, net: Net, kinds: CallClasses) -> Iterator[PreflightFinding]:
     """`require a before a`, `limit a to 3 per a`: the tool satisfies its own condition."""
     always = [kinds.of(t.tools, clause) for t in net.transitions if not t.inputs and t.type == "auto"]
     for transition in net.transitions:
@@ -239,7 +239,7 @@ def _idle(clause: Clause, net: Net, kinds: CallClasses) -> Iterator[PreflightFin
             )
 
 
-def _found(clause: Clause, net: Net, walked: Walked) -> Iterator[PreflightFinding]:
+def _net_findings(clause: Clause, net: Net, walked: Walked) -> Iterator[PreflightFinding]:
     if walked.growth:
         trace = " -> ".join(walked.growth)
         yield finding(

@@ -169,12 +169,12 @@ def never_satisfied(clauses: Iterable[Clause], possible: Saturation) -> Iterator
             clause,
             f"{names(owed.tool)} must be called{when} and can never be: {why(possible, steps)}",
             witness=witness(possible, steps),
-            suggestion=_ways_out(possible, steps, clause),
+            suggestion=_suggestion(possible, steps, clause),
             severity="report" if when else "refuse",
         )
 
 
-def _ways_out(possible: Saturation, steps: list[Step], wanting: Clause) -> str:
+def _suggestion(possible: Saturation, steps: list[Step], wanting: Clause) -> str:
     """A suggestion: the clauses of which one has to go."""
     core = possible.cores.get(steps[-1].kind, [])
     ids = dict.fromkeys([*(clause.id for clause in core or [steps[-1].clause]), wanting.id])

@@ -70,7 +70,7 @@ class Saturation:
         """A shortest chain from a kind to one that no call can satisfy; if every chain is a circle, one of them."""
 
         def steps(at: CallClass) -> Iterator[tuple[Step, Price, CallClass | None]]:
-            for step in self._wants(at):
+            for step in self._needed_calls(at):
                 yield step, (0 if step.wanted is None else 1, 0), step.wanted
 
         chain = shortest(kind, steps).steps
@@ -78,7 +78,7 @@ class Saturation:
             return chain
         round_trip: dict[CallClass, Step] = {}
         while kind not in round_trip:
-            step = round_trip[kind] = self._wants(kind)[0]
+            step = round_trip[kind] = self._needed_calls(kind)[0]
             assert step.wanted is not None
             kind = step.wanted
         return list(round_trip.values())
@@ -93,16 +93,16 @@ class Saturation:
         again = set(self.kinds.names.all)
         while again:
             self.kinds.work.spend(len(pending))
-            ready = [kind for kind in pending if kind.name in again and self._let(kind)]
+            ready = [kind for kind in pending if kind.name in again and self._add_reached(kind)]
             for kind in ready:
                 del pending[kind]
             again = {kind.name for kind in ready}  # such calls may have more predicates now
             named = dict.fromkeys(graph for name in again for graph in self._naming.get(name, ()))
             for graph in named:
-                if self._lead(graph):
+                if self._extend(graph):
                     again |= graph.names
 
-    def _let(self, kind: CallClass) -> bool:
+    def _add_reached(self, kind: CallClass) -> bool:
         """Note a kind that every clause lets through in some state, and those to which such a call belongs."""
         if kind in self.found:
             return True
@@ -151,7 +151,7 @@ class Saturation:
         within = self.kinds.within(CallClass(kind.name, predicates))
         return all(other in self.found for other in within if not other.predicates <= kind.predicates)
 
-    def _lead(self, graph: ClauseGraph) -> bool:
+    def _extend(self, graph: ClauseGraph) -> bool:
         """Lead a graph on by the calls found so far; whether that leads anywhere new."""
         if not graph.shared.changes:
             return False
@@ -182,7 +182,7 @@ class Saturation:
                         found.setdefault(graph.mask(*symbol), kind)
         return [(kind, mask) for mask, kind in found.items()]
 
-    def _wants(self, kind: CallClass) -> Sequence[Step]:
+    def _needed_calls(self, kind: CallClass) -> Sequence[Step]:
         """For each clause that never lets a kind through, the calls it would need, none of which can come."""
         steps: list[Step] = []
         for graph in self._naming.get(kind.name, ()):

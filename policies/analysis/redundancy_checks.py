@@ -213,7 +213,7 @@ def allow_findings(
     yield from apart
     yield from found
     if binding and not apart and not found:
-        yield from _nothing_left(binding, denials, kinds)
+        yield from _fully_denied(binding, denials, kinds)
 
 
 def _tools(clause: Clause) -> Sequence[str | ToolWhere]:
@@ -273,7 +273,7 @@ def _denied_entries(clause: Clause, denials: Denials, kinds: CallClasses) -> Ite
         )
 
 
-def _nothing_left(lists: Sequence[Clause], denials: Denials, kinds: CallClasses) -> Iterator[PreflightFinding]:
+def _fully_denied(lists: Sequence[Clause], denials: Denials, kinds: CallClasses) -> Iterator[PreflightFinding]:
     """Lists of which later policies deny all that is in every one."""
     left = frozenset(kinds.names.all).intersection(*map(kinds.listed, lists))
     by = [other for other, denied in denials if denied & left]

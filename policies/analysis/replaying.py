@@ -153,9 +153,9 @@ class _Replay:
             entry = self.property.state.program.budgets.entry(id, key)
             most = entry.budget.max if entry is not None else 0
             used_up = ev.BudgetReserved(budget=id, key=key, granted=False, asked_for="call", used=most, max=most)
-            return self._weighed([], self.property.observe(used_up))
+            return self._consequence([], self.property.observe(used_up))
         self.turn += 1
-        return self._weighed(*self._both(ev.TurnStarted(turn=self.turn)))
+        return self._consequence(*self._both(ev.TurnStarted(turn=self.turn)))
 
     def _resumed(self, ended: type[ev.Event]) -> Ended:
         """The run ends so, and the session goes on in another."""
@@ -165,20 +165,20 @@ class _Replay:
         self.run_number += 1
         self.turn = self.shown_turn = 1
         self.running = None
-        found = self._weighed(*self._both(ev.RunStarted(run_id=f"run-{self.run_number}")))
-        return self._weighed(*self._both(ev.TurnStarted(turn=self.turn))) if found is None else found
+        found = self._consequence(*self._both(ev.RunStarted(run_id=f"run-{self.run_number}")))
+        return self._consequence(*self._both(ev.TurnStarted(turn=self.turn))) if found is None else found
 
-    def _weighed(self, stack: list[Violation], property: list[Violation], *, resumes: bool = False) -> Ended:
+    def _consequence(self, stack: list[Violation], property: list[Violation], *, resumes: bool = False) -> Ended:
         """What comes of what both found. A run that the stack ends is all, or another one follows (`resumes`)."""
         level = max((LEVELS[v.action] for v in stack), default=NOTHING)
         if level < DENY:
-            return self._broken(property, level)
+            return self._first_breach(property, level)
         self.refusing |= {v.rule: None for v in stack}
         if not _ends_run(stack):
             return None
         return self._resumed(ev.RunCancelled) if resumes else False
 
-    def _broken(self, property: Iterable[Violation], level: int, *, of_call: bool = False) -> Violation | None:
+    def _first_breach(self, property: Iterable[Violation], level: int, *, of_call: bool = False) -> Violation | None:
         """The first violation that breaks the property, where the stack's answer is `level`."""
         return next((v for v in property if self.standard.breaks(LEVELS[v.action], level, of_call=of_call)), None)
 
@@ -239,7 +239,7 @@ class _Replay:
         """The stack has let the call through; what the property finds against that, and against its end."""
         judged = self.property.propose(call)
         self.session.append(shown)
-        broken = self._broken(judged.violations, level, of_call=True)
+        broken = self._first_breach(judged.violations, level, of_call=True)
         if LEVELS[judged.action] >= ASK and broken is None:  # it only asks where the stack asks, or a person agreed
             self.property.observe(
                 ev.ToolCallStarted(tool_call_id=call.id, tool_name=call.name, tool_input=call.input)
@@ -262,7 +262,7 @@ class _Replay:
             if output != "done":
                 shown["output"] = output
             over = ev.ToolCallCompleted(tool_call_id=id, tool_name=step.call.name, tool_output=output)
-        return self._weighed(*self._both(over), resumes=True)
+        return self._consequence(*self._both(over), resumes=True)
 
     def use(self, limit: LimitEntry, used: Sequence[tuple[str, float]]) -> Replayed:
         """Use so much in one run after another, until the property finds it or the stack ends it."""
@@ -273,7 +273,7 @@ class _Replay:
             self._both(ev.RunStarted(run_id=run_id, at=BEGUN))
             for name, amount in used:
                 event = usage_event(name, amount, run_id)
-                found = self._weighed(*self._both(event))
+                found = self._consequence(*self._both(event))
                 if isinstance(found, Violation):
                     shown = [{"limit": name, "used": amount, "runs": n + 1} for name, amount in used]
                     return Replayed(True, [nothing_called(*shown)], (), found)

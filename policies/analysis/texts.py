@@ -199,7 +199,7 @@ class _Automaton:
         """The conditions on its letters."""
         return (test for steps in self.taking for test, _ in steps)
 
-    def _closed(self, nodes: Nodes, before: str, after: str) -> Nodes:
+    def _closure(self, nodes: Nodes, before: str, after: str) -> Nodes:
         """The nodes reached without a letter, between two."""
         key = (nodes, before, after and _kind(after))
         if key not in self._memo:
@@ -215,13 +215,13 @@ class _Automaton:
 
     def ends(self, nodes: Nodes, before: str, after: str) -> bool:
         """Whether the pattern is found at nodes between two letters."""
-        return self.final in self._closed(nodes, before, after)
+        return self.final in self._closure(nodes, before, after)
 
     def moved(self, nodes: Nodes, before: str, letter: str) -> Nodes | None:
         """The nodes after a letter; None once the pattern is found."""
         key = (nodes, before, letter, "moved")
         if key not in self._memo:
-            closed = self._closed(nodes, before, letter)
+            closed = self._closure(nodes, before, letter)
             taken = (to for n in closed for test, to in self.taking[n] if _takes(test, letter))
             self._memo[key] = None if self.final in closed else frozenset([self.start, *taken])
         after: Nodes | None = self._memo[key]

@@ -53,14 +53,14 @@ def candidates(atoms: Sequence[Atom], extra: Sequence[Any] = ()) -> list[Any]:
     named = [each for _, operand in atoms for each in _listed(operand)]
     texts = {each for each in named if isinstance(each, str)}
     numbers = [n for each in named if (n := number_of(each, loose=True)) is not None]
-    single = [value for atom in atoms for value in _around(*atom)]
+    single = [value for atom in atoms for value in _examples(*atom)]
     if names & {"within", "runs"}:  # like these, and named by no condition
         single += [f"{each}zq" for each in single if isinstance(each, str)]
     unnamed = next(text for text in _fresh() if text not in texts)
     found = [*extra, *_for_several(atoms), *single, MISSING, unnamed, *PLAIN[1:]]
-    found += _apart([*numbers, *filter(is_number, single)])
+    found += _numbers_between([*numbers, *filter(is_number, single)])
     if any(name in ORDERINGS and isinstance(operand, str) for name, operand in atoms):
-        found += _texts_apart(texts)
+        found += _texts_between(texts)
     if names & OPAQUE or any(isinstance(each, list | tuple | dict) for each in named):
         found += [[], {}]
     if "type" in names:
@@ -85,7 +85,7 @@ def _fresh() -> Iterator[str]:
     yield from (f"zq{n}" for n in itertools.count(1))
 
 
-def _apart(points: Iterable[int | float]) -> Iterator[int | float]:
+def _numbers_between(points: Iterable[int | float]) -> Iterator[int | float]:
     """Numbers between, below and above some: of each interval a whole one and one that is not, where there are."""
     named = sorted(set(points))
     if not named:
@@ -102,7 +102,7 @@ def _apart(points: Iterable[int | float]) -> Iterator[int | float]:
     yield from edges[:1] + edges[-1:]
 
 
-def _texts_apart(texts: Iterable[str]) -> Iterator[str]:
+def _texts_between(texts: Iterable[str]) -> Iterator[str]:
     """Texts before, between and after some, where there are, which are no numbers."""
     named = sorted({"", *texts})
     for low, high in itertools.zip_longest(named, named[1:]):
@@ -220,7 +220,7 @@ def _listed(operand: Any) -> list[Any]:
     return list(operand) if isinstance(operand, list | tuple) else [operand]
 
 
-def _around(name: str, operand: Any) -> list[Any]:
+def _examples(name: str, operand: Any) -> list[Any]:
     """Values that meet an operator, and values that do not."""
     if is_argument(operand) or is_output(operand):
         return ["id1"]

@@ -42,7 +42,7 @@ def void_findings(policy: Policy) -> Iterator[PreflightFinding]:
     for clause in clauses:
         yield from _unmatched(clause, clause.record)
         yield from _taken_literally(clause)
-        yield from _crossed(clause)
+        yield from _contradictory(clause)
         yield from _of_context(clause)
 
 
@@ -110,7 +110,7 @@ def _taken_literally(clause: Clause) -> Iterator[PreflightFinding]:
     compared = [(name, operand) for each in conditions for name, operand in each.operators() if name in EQUALITIES]
     lists = [operand for name, operand in compared if name not in MEMBERSHIPS and isinstance(operand, list)]
     values = [each for name, operand in compared for each in (operand if name in MEMBERSHIPS else [operand])]
-    texts = [each for each in values if isinstance(each, str) and _looks_otherwise(each)]
+    texts = [each for each in values if isinstance(each, str) and _looks_like_path_or_amount(each)]
     if texts:
         yield finding(
             "taken_literally",
@@ -128,7 +128,7 @@ def _taken_literally(clause: Clause) -> Iterator[PreflightFinding]:
         )
 
 
-def _crossed(clause: Clause) -> Iterator[PreflightFinding]:
+def _contradictory(clause: Clause) -> Iterator[PreflightFinding]:
     """Two conditions that bound one value so that there is none."""
     wheres = [each.where for each in _records_in(clause.record) if isinstance(each, ToolWhere)]
     for one, other in (pair for where in wheres for pair in combinations(where, 2)):
@@ -142,7 +142,7 @@ def _crossed(clause: Clause) -> Iterator[PreflightFinding]:
             )
 
 
-def _looks_otherwise(text: str) -> bool:
+def _looks_like_path_or_amount(text: str) -> bool:
     if text.startswith("$."):
         return bool(keys_of(text))
     return bool(_TYPED.fullmatch(text) or AMOUNT.fullmatch(text)) and number_of(text, loose=True) is None

@@ -39,14 +39,14 @@ class Reading(NamedTuple):
 
     def order(self, value: Any, operand: Any) -> int | None:
         """-1, 0 or 1 as the value is below, at or above the operand; None where no ordering can be made."""
-        return order(value, self._figure(operand), self.loose)
+        return order(value, self._as_number(operand), self.loose)
 
     def length(self, operand: Any) -> Any:
         """The number that an operand of a length means: a number itself, or the length of a text or list."""
-        operand = self._figure(operand)
+        operand = self._as_number(operand)
         return operand if is_number(operand) else _length(operand)
 
-    def _figure(self, operand: Any) -> Any:
+    def _as_number(self, operand: Any) -> Any:
         number = number_of(operand, loose=True) if self.output or self.loose else None
         return operand if number is None else number
 

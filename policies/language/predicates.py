@@ -116,7 +116,7 @@ def _compile(condition: Condition, reading: Reading, expand: Expand) -> Compiled
     holds = _quantified(values_at, tests, reading.permits, need)
     if reading.context:
         absent = all(operator == ("exists", False) for operator in condition.operators())
-        holds = _none_is_nothing(values_at, holds, absent)
+        holds = _null_is_absent(values_at, holds, absent)
     return _joined(holds, tests, always=all if need == 1 else lambda _: False, never=any)
 
 
@@ -133,7 +133,7 @@ def _joined(
     )
 
 
-def _none_is_nothing(values_at: paths.PathFn, holds: Predicate, absent: bool) -> Predicate:
+def _null_is_absent(values_at: paths.PathFn, holds: Predicate, absent: bool) -> Predicate:
     return lambda doc, facts: absent if None in values_at(doc) else holds(doc, facts)
 
 

@@ -37,7 +37,7 @@ def add_net(on: MonitorState, net: str | NetLine | Net, **attached: Any) -> None
     if (removed := on.removed_nets.get(name)) is not None:
         if not isinstance(removed.machine, NetMachine) or removed.machine.net != net_of(net):
             raise ValueError(f"a net `{name}` was removed, and it is another one: give this one another name")
-        _put_back(on, name, {kind: hook for kind, hook in attached.items() if hook is not None})
+        _reactivate(on, name, {kind: hook for kind, hook in attached.items() if hook is not None})
     else:
         known_rules = (*on.program.rules, *on.removed_nets.values())
         number = 1 + max((rule.number for rule in known_rules), default=-1)
@@ -64,10 +64,10 @@ def restore_nets(on: MonitorState) -> None:
         if _active(on, name):
             remove_net(on, name)
     for name in [name for name in on.removed_nets if name not in added]:
-        _put_back(on, name)
+        _reactivate(on, name)
 
 
-def _put_back(on: MonitorState, name: str, attached: Mapping[str, Any] | None = None) -> None:
+def _reactivate(on: MonitorState, name: str, attached: Mapping[str, Any] | None = None) -> None:
     """Activate a removed net again; a function that is attached now replaces the earlier one."""
     rule = on.removed_nets[name]
     if attached and isinstance(rule.machine, NetMachine):
@@ -153,7 +153,7 @@ def approval_requested(on: MonitorState, event: ev.ToolApprovalRequested) -> Non
     if call is not None and call.status in UNDECIDED and event.held:
         call.status, call.approval = HELD, event.approval_id
         for violation in event.violations:
-            _show(call, (violation.get("policy", ""), violation.get("rule", "")))
+            _add_shown(call, (violation.get("policy", ""), violation.get("rule", "")))
 
 
 def granted(on: MonitorState, event: ev.ToolApprovalGranted) -> None:
@@ -170,7 +170,7 @@ def granted(on: MonitorState, event: ev.ToolApprovalGranted) -> None:
             on.session.granted[id] = Grant(event.tool_name, digest)
     elif call.status in (REQUESTED, HELD) and _answers(event, call):
         for rule in event.asking:
-            _show(call, rule)
+            _add_shown(call, rule)
         on.session.granted[id] = Grant(event.tool_name or call.name, digest, call.shown or None, event.approval_id)
 
 
@@ -228,20 +228,20 @@ def _held(on: MonitorState, event: ev.PolicyViolated) -> bool:
     """Whether a violation's call (without an id: the last one being decided) is held for approval; marks it so."""
     id = event.tool_call_id
     undecided = [call for call in on.calls.values() if call.status in UNDECIDED]
-    waiting = [call for call in undecided if call.id == id or (id is None and _being_judged(on, call))]
+    waiting = [call for call in undecided if call.id == id or (id is None and _is_undecided(on, call))]
     if waiting:
         waiting[-1].status = HELD
-        _show(waiting[-1], (event.policy, event.rule))
+        _add_shown(waiting[-1], (event.policy, event.rule))
     return bool(waiting)
 
 
-def _being_judged(on: MonitorState, call: CallState) -> bool:
+def _is_undecided(on: MonitorState, call: CallState) -> bool:
     """Whether no approval was requested yet, or the latest was granted."""
     grant = on.session.granted.get(call.id)
     return not call.approval or (grant is not None and grant.approval == call.approval)
 
 
-def _show(call: CallState, rule: RuleName) -> None:
+def _add_shown(call: CallState, rule: RuleName) -> None:
     """Add a rule to those shown to the person who answers."""
     if rule not in call.shown:
         call.shown = (*call.shown, rule)

@@ -186,7 +186,7 @@ class Monitor:
             if not violations and not self.explain:
                 subject.status = DECIDED
                 return Decision(action="allow", tool_call_id=call.id, tool_name=call.name, tool_input=call.input)
-            decision = self._weighed(call, subject, violations, errors)
+            decision = self._decision(call, subject, violations, errors)
         except (*UNREADABLE, AttributeError) as error:
             return self._unreadable_call(call, error)
         if decision.action in ALLOWING:
@@ -220,7 +220,7 @@ class Monitor:
             errors: list[str] = []
             violations = on.evaluate(subject, errors, True, checks)
             if violations or self.explain:
-                return self._enforced(subject, self._weighed(call, subject, violations, errors))
+                return self._enforced(subject, self._decision(call, subject, violations, errors))
             subject.status = ALLOWED
             on.start(subject)
             return Decision(action="allow", tool_call_id=id, tool_name=call.name, tool_input=call.input)
@@ -266,7 +266,7 @@ class Monitor:
         except UNREADABLE:
             return ListAdmission(why_not="its input cannot be read", unread=True)
 
-    def _weighed(
+    def _decision(
         self, call: ToolCall, subject: CallState, violations: list[Violation], errors: Sequence[str]
     ) -> Decision:
         """The decision on what was found."""

@@ -59,7 +59,7 @@ class PriceBook:
                 return None
             found.append(counted)
         sources = [source for source in (*found, _first(self._open, model)) if source is not None]
-        return _dearest(dict.fromkeys(sources)) if sources else _public_source(model)
+        return _highest_price(dict.fromkeys(sources)) if sources else _public_source(model)
 
 
 def _rows(prices: Mapping[str, Price]) -> list[_Row]:
@@ -71,7 +71,7 @@ def _first(rows: list[_Row], model: str) -> PriceSource | None:
     return next((source for matches, source in rows if matches(model)), None)
 
 
-def _dearest(sources: Iterable[PriceSource]) -> PriceSource:
+def _highest_price(sources: Iterable[PriceSource]) -> PriceSource:
     """Of several prices for one model, the highest for what is to be priced."""
     first, *others = sources
     if not others:
@@ -155,7 +155,7 @@ class TokenMeter(msgspec.Struct, kw_only=True, omit_defaults=True):
             self.seen.append(event.event_id)
             del self.seen[:-REPORTS_KEPT]
         delta = self._delta(event)
-        cost = self._cost(event, self._unpaid(event), prices)
+        cost = self._cost(event, self._added_tokens(event), prices)
         for name in TOKENS:
             grown = delta[name]
             for usage in (self.run, self.session, self.reported):
@@ -191,7 +191,7 @@ class TokenMeter(msgspec.Struct, kw_only=True, omit_defaults=True):
             self.priced_by += (source.id,)
         return source.usd(unpaid)
 
-    def _unpaid(self, event: TokenUsageUpdated) -> Tokens:
+    def _added_tokens(self, event: TokenUsageUpdated) -> Tokens:
         """The tokens that a report adds, each kind by itself, so that nothing is priced too low."""
         now = _kinds(event)
         if event.scope == "delta":

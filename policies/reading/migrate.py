@@ -197,7 +197,7 @@ def migrate(text: str, *, file: str = "", format: str | None = None) -> str:
     is_yaml = format in (None, "yaml") and not _is_json(text)
     if is_yaml and _standard(roots, nodes):
         return text
-    policies = [_headed(node) for node in nodes]
+    policies = [_with_header(node) for node in nodes]
     written = policies[0] if len(policies) == 1 else MapNode({"policies": ListNode([*policies])})
     return to_yaml(written, Comments(text if is_yaml else "", lines_of(written)))
 
@@ -214,7 +214,7 @@ def _standard(roots: Sequence[MapNode], nodes: Sequence[MapNode]) -> bool:
     )
 
 
-def _headed(node: MapNode) -> MapNode:
+def _with_header(node: MapNode) -> MapNode:
     """A policy with its version and name first."""
     head = {"version": node.entries.get("version", Scalar(1)), "name": node.entries["name"]}
     spans = {**dict.fromkeys(head, NOWHERE), **node.key_spans}

@@ -56,7 +56,7 @@ def line_problems(line: str, where: Where = (), scope: NameScope | None = None) 
             sides = [[name for name in t.tools if isinstance(name, str)] for t in read.transitions]
             first, *others = map(scope.expand, sides)
             for one, other in product(first, *others) if len(others) == 1 else ():
-                _apart(line, one, other)
+                _check_apart(line, one, other)
     except BadLineError as error:
         yield where, str(error)
         return
@@ -95,13 +95,13 @@ def _require(line: str, match: re.Match[str]) -> Net:
     if first.lower() == HUMAN:
         approval = Transition(name="ask", type="manual", tools=(then,))
         return Net(name=line, places=(), transitions=(approval,))
-    _apart(line, first, then)
+    _check_apart(line, first, then)
     prepare = Transition(name="prepare", outputs=("ready",), tools=(first,), deferred=True)
     use = Transition(name="use", inputs=("ready",), tools=(then,))
     return Net(name=line, places=("ready",), capacity={"ready": 1}, transitions=(prepare, use))
 
 
-def _apart(line: str, one: str, other: str) -> None:
+def _check_apart(line: str, one: str, other: str) -> None:
     """Reject a call on both sides of a line, which would allow it as one and block it as the other."""
     if overlap(one, other):
         same = f"`{one}` is" if one == other else f"a tool may match both `{one}` and `{other}`,"
@@ -118,7 +118,7 @@ def _limit(line: str, match: re.Match[str]) -> Net:
     if count > MAX_LIMIT:
         raise BadLineError(f"`{line}`: a net counts to {MAX_LIMIT:,} at most; use a `count` rule")
     if per.lower() != "session":
-        _apart(line, tool, per)
+        _check_apart(line, tool, per)
     transitions = [Transition(name="spend", inputs=("budget",), tools=(tool,))]
     if per.lower() != "session":
         refill = Transition(name="refill", outputs=("budget",) * count, tools=(per,), deferred=True)

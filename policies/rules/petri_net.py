@@ -343,7 +343,7 @@ class NetMachine(Machine, evaluates=Net):
             )
         return None
 
-    def _why(self, marking: Mapping[str, int], mask: int, call: EvaluatedCall) -> RefusalCause:
+    def _cause(self, marking: Mapping[str, int], mask: int, call: EvaluatedCall) -> RefusalCause:
         """The cause of a denial: a token that another call can give, that is used up, or that never existed."""
         given = {place for transition in self.net.transitions for place in transition.outputs}
         looks = self._looks(call, mask)
@@ -367,7 +367,7 @@ class NetMachine(Machine, evaluates=Net):
             actual=f"net `{self.net.name}` does not let `{call.name}` through as it stands ({marking})",
             details={"net": self.net.name, "marking": dict(state.marking)},
             suggestion="call first what puts tokens where its transition takes them",
-            cause=self._why(state.marking, mask, call),
+            cause=self._cause(state.marking, mask, call),
         )
 
     def validating(self) -> Evaluate | None:

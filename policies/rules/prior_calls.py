@@ -86,7 +86,7 @@ class PriorTest:
         evidence: Evidence = "success" if self.must == "completed" else "call"
         self.slots = tuple(Slot(without_references(item), scope, permits=True, evidence=evidence) for item in items)
         self.mask = sum(1 << (first_slot + n) for n in range(len(items)))
-        wheres = {1 << (first_slot + n): _unsettled(item) for n, item in enumerate(items)}
+        wheres = {1 << (first_slot + n): _with_references(item) for n, item in enumerate(items)}
         self._now = _Fitness(wheres, requirement.output, scope, ahead=False)
         self._ahead = _Fitness(wheres, requirement.output, scope, ahead=True)
         self._output = self._now.output
@@ -121,9 +121,9 @@ class PriorTest:
             item.input, item.also = call.input, dict(also_of(call.input))
         evidence.last += 1
         for key in keys:
-            self._file(evidence, key, evidence.last, item)
+            self._index(evidence, key, evidence.last, item)
 
-    def _file(self, evidence: PriorEvidence, key: str, number: int, item: EvidenceItem) -> None:
+    def _index(self, evidence: PriorEvidence, key: str, number: int, item: EvidenceItem) -> None:
         if key not in evidence.about and len(evidence.about) >= BOUND:
             return
         numbers = evidence.about.setdefault(key, [])
@@ -154,20 +154,20 @@ class PriorTest:
     def _bound(self, evidence: PriorEvidence, call: EvaluatedCall) -> list[EvidenceItem]:
         """The earlier calls that the judged one is bound to, one of which must meet the requirement."""
         keys = _keys([now(call.input) for now, _ in self._values])
-        if not keys or self._unsure(evidence):
+        if not keys or self._is_incomplete(evidence):
             return []
         bound = [evidence.about.get(key, []) for key in keys]
         numbers = [n for n in bound[0] if all(n in others for others in bound[1:])]
         serving = [evidence.items[n] for n in sorted(numbers) if self._now.fits(evidence.items[n], call)]
         return serving[-1:] if self.pick == "latest" else serving
 
-    def _unsure(self, evidence: PriorEvidence) -> bool:
+    def _is_incomplete(self, evidence: PriorEvidence) -> bool:
         """Whether the latest call may not have been kept; then the rule denies."""
         return evidence.lost and self.pick == "latest"
 
     def meetable(self, evidence: PriorEvidence, ahead: EvaluatedCall) -> bool:
         """Whether the requirement can be met for some input."""
-        if self._unsure(evidence):
+        if self._is_incomplete(evidence):
             return False
         serves = self._ahead.serves
         if self.pick == "any" or self._keeps_input:
@@ -222,7 +222,7 @@ def without_references(item: str | ToolWhere) -> str | ToolWhere:
     return ToolWhere(tool=item.tool, where=tuple(c for c in item.where if not has_references([c])))
 
 
-def _unsettled(item: str | ToolWhere) -> tuple[Condition, ...]:
+def _with_references(item: str | ToolWhere) -> tuple[Condition, ...]:
     return () if isinstance(item, str) else tuple(c for c in item.where if has_references([c]))
 
 

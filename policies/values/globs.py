@@ -202,10 +202,10 @@ class _Glob:
         self._end = len(self._pieces)
         self._steps: dict[tuple[Positions, str], Positions] = {}
         self._waits: dict[Positions, frozenset[str]] = {}
-        self.start = self._closed({0})
+        self.start = self._closure({0})
         self.mentioned = tuple(dict.fromkeys(char for piece in self._pieces for char in _mentioned(piece)))
 
-    def _closed(self, positions: set[int]) -> Positions:
+    def _closure(self, positions: set[int]) -> Positions:
         """With the positions that a star may be skipped to."""
         todo = list(positions)
         while todo:
@@ -220,7 +220,7 @@ class _Glob:
         key = (at, char)
         if key not in self._steps:
             ahead = {n if self._pieces[n] == "*" else n + 1 for n in at if n < self._end and self._fits(n, char)}
-            self._steps[key] = self._closed(ahead)
+            self._steps[key] = self._closure(ahead)
         return self._steps[key]
 
     def _fits(self, n: int, char: str) -> bool:

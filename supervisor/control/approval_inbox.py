@@ -116,7 +116,7 @@ async def wait_recorded(store: Store, approval: StoredApproval, *, wait_s: float
             if not approval.recorded and run is not None:
                 _check_owned(run, approval)
     if approval.state != state:
-        raise _closed(approval)
+        raise _closed_error(approval)
     return approval
 
 
@@ -143,13 +143,13 @@ async def _refused(store: ApprovalStore, approval_id: str, error: StoreError) ->
     approval = await store.approval(approval_id)
     match error.kind:
         case "answered" if approval is not None:
-            return _closed(approval)
+            return _closed_error(approval)
         case "other_input" | "not_allowed":
             return ApprovalError(str(error), kind=error.kind, approval=approval)
     return error
 
 
-def _closed(approval: StoredApproval) -> ApprovalError:
+def _closed_error(approval: StoredApproval) -> ApprovalError:
     kind = approval.state if approval.state in ("expired", "withdrawn") else "answered"
     name = f"approval `{approval.request.approval_id}`"
     return ApprovalError(f"{name} is closed: {how_closed(approval)}", kind=kind, approval=approval)

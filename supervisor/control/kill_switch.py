@@ -241,7 +241,7 @@ class KillSwitch:
                 now = await self.going_on(scope)
                 await anyio.sleep(anyio.current_time() - began)  # reading many takes half of anybody's time at most
                 left &= now.keys()
-                if deserted := [now[run_id] for run_id in wanted if run_id in left and _deserted(now[run_id])]:
+                if deserted := [now[run_id] for run_id in wanted if run_id in left and _has_no_owner(now[run_id])]:
                     async with passing_owner(self.store) as owner:  # a new one each time, as nobody renews its lease
                         ended = await each_ended(deserted, partial(end, epoch=owner.epoch), raises=False)
                     if not ended:  # their sessions are busy: each try is a change of the store, which wakes everybody
@@ -255,7 +255,7 @@ def _outcome(run: RunInfo, *, ended: bool) -> KillOutcome:
     return KillOutcome(run_id=run.run_id, session_id=run.session_id, status=run.status, ended=ended, owner=owner)
 
 
-def _deserted(run: RunInfo) -> bool:
+def _has_no_owner(run: RunInfo) -> bool:
     """Whether no live owner could end it."""
     owner = run.owner
     return run.status == "lost" or owner is None or owner.is_client or (run.status == "created" and owner.gone)

@@ -277,10 +277,10 @@ async def claim_created(store: Store, info: RunInfo, *, epoch: int, end_orphans:
     """
     if info.owner is not None and info.owner.epoch == epoch:
         return info
-    return await _when_free(partial(store.claim_run, info.run_id, epoch=epoch), store, info, epoch, end_orphans)
+    return await _once_free(partial(store.claim_run, info.run_id, epoch=epoch), store, info, epoch, end_orphans)
 
 
-async def _when_free(
+async def _once_free(
     claim: Callable[[], Awaitable[RunInfo]], store: Store, info: RunInfo, epoch: int, end_orphans: EndOrphans | None
 ) -> RunInfo:
     for _ in range(_TRIES):
@@ -299,7 +299,7 @@ async def _freed(store: Store, session_id: str, end_orphans: EndOrphans | None) 
     """End the session's lost run, or wait until another process has; False if another run keeps the session."""
     token = 0
     with anyio.move_on_after(ENDED_S):
-        while owners := await _keepers(store, session_id):
+        while owners := await _busy_owners(store, session_id):
             if not all(owner.gone or owner.is_ending for owner in owners):
                 return False
             if not await end_lost_runs(store, end_orphans=end_orphans, session_id=session_id):
@@ -308,7 +308,7 @@ async def _freed(store: Store, session_id: str, end_orphans: EndOrphans | None) 
     return False
 
 
-async def _keepers(store: RunRegistry, session_id: str) -> list[Owner]:
+async def _busy_owners(store: RunRegistry, session_id: str) -> list[Owner]:
     """The owners of runs that keep a session busy: running, lost, or about to start."""
     runs = await store.runs(limit=_MOST, session_id=session_id, where=RunFilter(status=NOT_OVER))
     return [run.owner for run in runs if run.owner and not (run.status == "created" and run.owner.gone)]
@@ -318,7 +318,7 @@ async def _claim(request: LaunchRequest, services: Services, *, created: bool) -
     store, end_orphans = services.store, end_orphans_of(request.adapter)
     if created:
         return await claim_created(store, request.info, epoch=request.epoch, end_orphans=end_orphans)
-    return await _when_free(partial(_create, services, request), store, request.info, request.epoch, end_orphans)
+    return await _once_free(partial(_create, services, request), store, request.info, request.epoch, end_orphans)
 
 
 async def _create(services: Services, request: LaunchRequest) -> RunInfo:
@@ -349,15 +349,15 @@ async def _release_claim(store: Store, info: RunInfo, epoch: int) -> None:
         if run is not None and run.is_claimed_by(epoch):
             await end_unowned(store, run, epoch=epoch, reason="its start was given up")
 
-    await _persistently(withdrawn)
+    await _retry_shielded(withdrawn)
 
 
 async def let_go(store: RunRegistry, run_id: str, *, epoch: int) -> None:
     """Release a created run that this owner has not started: another may start it, or end it."""
-    await _persistently(partial(store.release_run, run_id, epoch=epoch))
+    await _retry_shielded(partial(store.release_run, run_id, epoch=epoch))
 
 
-async def _persistently(do: Callable[[], Awaitable[None]]) -> None:
+async def _retry_shielded(do: Callable[[], Awaitable[None]]) -> None:
     """Do it even if the caller is cancelled, and retry a few times if the store fails. If the store has not answered
     after `ANSWER_S`, it goes on and is not waited for.
     """

@@ -358,7 +358,7 @@ def estimated_size(event: ev.Event) -> int:
     total = 256
     for value in _content_of(type(event))(event):
         if value:
-            total += len(value) if type(value) is str else _weigh(value)
+            total += len(value) if type(value) is str else _estimate_size(value)
     return total
 
 
@@ -377,7 +377,7 @@ def within_bounds(event: ev.Event) -> ev.Event:
     changes: dict[str, Any] = {}
     omitted = 0
     fields = [name for name in _CUT if getattr(event, name, None)]
-    for name in sorted(fields, key=lambda name: _weigh(getattr(event, name)), reverse=True):
+    for name in sorted(fields, key=lambda name: _estimate_size(getattr(event, name)), reverse=True):
         if too_much <= 0:
             break
         changes[name], left_out = _cut(event, name, too_much)
@@ -413,7 +413,7 @@ def _line(event: ev.Event) -> bytes | None:
         return None  # the store says what is wrong with it
 
 
-def _weigh(value: Any) -> int:
+def _estimate_size(value: Any) -> int:
     total, parts, left = 0, [value], _NODES
     while parts:
         part = parts.pop()

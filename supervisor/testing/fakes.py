@@ -183,11 +183,11 @@ class FakeProvider:
         names = ("interrupt", "terminate", "kill")
         deaf = min(self._adapter.deaf, len(names) - 1)
         return [
-            CancelStep(name=name, act=self._rung(name, heard=n >= deaf), bound_s=self._adapter.rung_s)
+            CancelStep(name=name, act=self._cancel_step(name, heard=n >= deaf), bound_s=self._adapter.rung_s)
             for n, name in enumerate(names)
         ]
 
-    def _rung(self, name: str, *, heard: bool) -> Any:
+    def _cancel_step(self, name: str, *, heard: bool) -> Any:
         async def act() -> dict[str, Any]:
             self._adapter.steps_taken.append(name)
             if heard:

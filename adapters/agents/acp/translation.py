@@ -251,7 +251,7 @@ class AcpTranslation:
         except EventError:
             raise
         except (AttributeError, LookupError, TypeError, ValueError):
-            yield _kept(update)
+            yield _unrecognized(update)
 
     def _read(self, update: Mapping[str, Any]) -> Iterator[Event]:
         kind = update.get("sessionUpdate")
@@ -269,7 +269,7 @@ class AcpTranslation:
                 if (used := self.cost.usage_of(update)) is not None:
                     yield used
             case _ if kind not in _QUIET:
-                yield _kept(update)
+                yield _unrecognized(update)
 
     def past(self, update: Mapping[str, Any]) -> None:
         """Handle an update about the time before this run."""
@@ -360,6 +360,6 @@ class AcpTranslation:
             yield from call.outcomes(output, failed=update.get("status") == "failed" or exits_with_error(update))
 
 
-def _kept(update: Mapping[str, Any]) -> Unrecognized:
+def _unrecognized(update: Mapping[str, Any]) -> Unrecognized:
     # its own prefix: an update must not read back as an event of ours
     return Unrecognized(raw={"type": f"acp.{update.get('sessionUpdate')}", "update": dict(update)})

@@ -76,13 +76,13 @@ class AmpTranslation:
 
         Raises EventError for impossible usage.
         """
-        reader = self._readers.get(str(record.get("type")), _kept)
+        reader = self._readers.get(str(record.get("type")), _unrecognized)
         try:
             yield from reader(record)
         except EventError:
             raise
         except (AttributeError, LookupError, TypeError, ValueError):
-            yield from _kept(record)
+            yield from _unrecognized(record)
 
     def proposed(self, tool: str, tool_input: Any) -> AmpCall:
         """The call that the delegate asks about, which a record of the client has, or will have."""
@@ -95,7 +95,7 @@ class AmpTranslation:
 
     def _system(self, record: dict[str, Any]) -> Iterator[ev.Event]:
         if record.get("subtype") != "init":
-            yield from _kept(record)
+            yield from _unrecognized(record)
             return
         metadata = {"tools": [our_name(str(tool)) for tool in record.get("tools", ())], "cwd": record.get("cwd")}
         yield ev.SessionStarted(provider_session_id=str(record["session_id"]), metadata=metadata)
@@ -195,6 +195,6 @@ def _added(more: Mapping[str, int], model: Any) -> Iterator[ev.Event]:
         yield ev.TokenUsageUpdated(model=model if isinstance(model, str) else None, **counts)
 
 
-def _kept(record: dict[str, Any]) -> Iterator[ev.Event]:
+def _unrecognized(record: dict[str, Any]) -> Iterator[ev.Event]:
     name = ".".join(str(record[key]) for key in ("type", "subtype") if key in record)
     yield ev.Unrecognized(raw={"type": f"amp.{name}", "record": record})

@@ -251,10 +251,10 @@ def provider_error(error: Exception, stderr: Sequence[str] = ()) -> ProviderErro
         details["exit_code"] = error.exit_code
     if "Control request timeout" in str(error):
         return ProviderError("the Claude Code client did not answer", details=details)
-    return ProviderError(f"the Claude Code client failed: {_brief(error)}", details=details)
+    return ProviderError(f"the Claude Code client failed: {_first_line(error)}", details=details)
 
 
-def _brief(error: Exception) -> str:
+def _first_line(error: Exception) -> str:
     return (str(error) or type(error).__name__).splitlines()[0][:300]
 
 
@@ -279,7 +279,7 @@ class Wire:
             )
         self._process = process
         self.output_ended = _output_ended(process)
-        _drop_what_comes_too_late(transport, process)
+        _drop_late_writes(transport, process)
         if GUARDS:
             process.kill = lambda: None  # a guardian ends what is below it, and then itself
 
@@ -313,7 +313,7 @@ class Wire:
         return usage
 
 
-def _drop_what_comes_too_late(transport: Any, process: Any) -> None:
+def _drop_late_writes(transport: Any, process: Any) -> None:
     from claude_agent_sdk import CLIConnectionError
 
     write = transport.write

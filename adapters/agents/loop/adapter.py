@@ -234,7 +234,7 @@ async def supervise(
         PolicyError, UsageError: an argument is wrong.
         StoreError: the store cannot be written.
     """
-    of_run, bounds = _parted(policies, options)
+    of_run, bounds = _split_options(policies, options)
     block = _Block(None if tools is None else tools_given(tools), model)
     store, approver, _ = store_and_approver(store, approver)
     async with Supervisor(
@@ -253,7 +253,7 @@ async def supervise(
             gate._result = error.partial
         raise
     except Exception as error:
-        if block.failed is not None and _holds(block.failed, error):
+        if block.failed is not None and _contains(block.failed, error):
             raise block.failed from None
         raise
     if gate is None:
@@ -261,7 +261,7 @@ async def supervise(
     gate._result = result
 
 
-def _parted(policies: Sequence[Policy] | None, options: Mapping[str, Any]) -> tuple[Any, Any]:
+def _split_options(policies: Sequence[Policy] | None, options: Mapping[str, Any]) -> tuple[Any, Any]:
     """The options of the run, and those of its record. Raises UsageError."""
     arguments.check_options("supervise", options, arguments.OnceOptions, "prompt", *SERVICES, "tools", "model")
     of_run, bounds = arguments.parted(options)
@@ -288,7 +288,7 @@ async def _running(block: _Block, handle: RunHandle, gate: Supervised) -> AsyncI
         block.stream.close(block.provider.failure or block.failed)
 
 
-def _holds(failure: Exception, error: Exception) -> bool:
+def _contains(failure: Exception, error: Exception) -> bool:
     """Whether a group contains this error; the supervisor unwraps a group of one."""
     return isinstance(failure, ExceptionGroup) and failure.subgroup(lambda each: each is error) is not None
 
@@ -316,13 +316,13 @@ class _Block(NoLaunchOptions):
     async def opened(self, handle: RunHandle, supervisor: Supervisor) -> Supervised | None:
         """Wait until the run has begun; None if it ended before."""
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._or_over, handle)
+            tasks.start_soon(self._open_when_over, handle)
             await self._open.wait()
             tasks.cancel_scope.cancel()
         if self._launch is None:
             return None
         return Supervised(self._launch, self.stream, self.provider, supervisor)
 
-    async def _or_over(self, handle: RunHandle) -> None:
+    async def _open_when_over(self, handle: RunHandle) -> None:
         await handle.wait_finished()
         self._open.set()

@@ -197,7 +197,7 @@ def mcp(
     echo = _echo_json if as_json else _echo
     read = read_policies(policies)
     _check_installed()
-    _hush()
+    _silence_library()
     from ...mcp_proxy.adapter import Serving, serve
 
     serving = Serving(
@@ -221,7 +221,7 @@ def _check_installed() -> None:
         raise NotInstalledError("the MCP library is not installed", "mcp")
 
 
-def _hush() -> None:
+def _silence_library() -> None:
     """The proxy reports an error in one line; the library would log it with a traceback."""
     logger = logging.getLogger("mcp")
     logger.addHandler(logging.NullHandler())

@@ -252,8 +252,8 @@ def _status(client: HookClient, scope: Scope, path: Path, lines: Iterable[str]) 
     """Whether the hooks of one file decide, and what to know about them."""
     from ...hooks.settings import endpoints_in, rivals
 
-    answers = [_probed(line) for line in lines] + [_sent(*to) for to in endpoints_in(path, client)]
-    started, notes = _heard(client, path, managed=scope == "managed")
+    answers = [_probed(line) for line in lines] + [_endpoint_answers(*to) for to in endpoints_in(path, client)]
+    started, notes = _loads(client, path, managed=scope == "managed")
     if old := _too_old(client):
         started, notes = False, [*notes, old]
     if scope != "managed":
@@ -282,7 +282,7 @@ def _probed(line: str) -> tuple[bool, str]:
     return False, f"the hook denies everything: {why}"
 
 
-def _sent(url: str, authorization: str) -> tuple[bool, str]:
+def _endpoint_answers(url: str, authorization: str) -> tuple[bool, str]:
     """Whether hooks that the agent sends there are answered, once the hook daemon was started; or why not."""
     import urllib.request
 
@@ -296,10 +296,10 @@ def _sent(url: str, authorization: str) -> tuple[bool, str]:
         return False, f"nothing answers hooks that are sent to {url}: {error}"
 
 
-def _heard(client: HookClient, path: Path, *, managed: bool) -> tuple[bool, list[str]]:
+def _loads(client: HookClient, path: Path, *, managed: bool) -> tuple[bool, list[str]]:
     """Whether the agent starts hooks of this file, as far as its settings say; and why not."""
     if client.name == "codex":
-        return _heard_by_codex(path)
+        return _codex_loads(path)
     own = client.settings
     folder = () if managed else (Path.cwd() / each for each in own.overriding)
     for file in (*folder, path) if own.off else ():  # the first that says anything holds
@@ -315,7 +315,7 @@ def _heard(client: HookClient, path: Path, *, managed: bool) -> tuple[bool, list
     return True, []
 
 
-def _heard_by_codex(path: Path) -> tuple[bool, list[str]]:
+def _codex_loads(path: Path) -> tuple[bool, list[str]]:
     from ...hooks.clients.codex_trust import listed
 
     found = listed(Path.cwd(), path)

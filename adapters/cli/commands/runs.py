@@ -146,7 +146,7 @@ _COLUMNS: dict[str, Callable[[RunView], str]] = {
     "agent": lambda info: info.provider,
     "tenant": lambda info: info.tenant or "",
     "started (UTC)": lambda info: f"{began:%Y-%m-%d %H:%M}" if (began := info.started_at or info.created_at) else "",
-    "took": lambda info: _took(info),
+    "took": lambda info: _duration(info),
     "calls": lambda info: str(info.calls or ""),
     "violations": lambda info: str(info.violations or ""),
     "tokens": lambda info: amount(info.usage.total_tokens) if info.usage.total_tokens else "",
@@ -159,7 +159,7 @@ _LESS = ("by subagents", "calls", "tokens", "violations", "tenant", "cost", "too
 _RIGHT = frozenset(("took", "calls", "violations", "tokens", "by subagents", "cost"))
 
 
-def _took(info: RunView) -> str:
+def _duration(info: RunView) -> str:
     if info.status == "running" and info.started_at is not None:
         return f"{took(max(0, round((datetime.now(UTC) - info.started_at).total_seconds() * 1000)))}.."
     return took(info.duration_ms) if info.duration_ms is not None else ""

@@ -105,7 +105,7 @@ GUARDS: Final[Mapping[str, Any]] = {"disableAllHooks": False, "disableSkillShell
 """A skill's or a slash command's own shell commands ask no hook."""
 
 
-def _closed(event: str) -> dict[str, Any]:
+def _fails_closed(event: str) -> dict[str, Any]:
     """Before a call, at a prompt and of settings, a hook that fails refuses."""
     kind = EVENTS[event]
     closed = {"onFailure": "block"} if kind in ("call", "prompt", "settings") else {}
@@ -115,13 +115,13 @@ def _closed(event: str) -> dict[str, Any]:
 def entry(event: str, line: str, environment: Mapping[str, str]) -> dict[str, Any]:
     """A hook as the settings have it: started without a shell, which variables of a repository could keep from it."""
     program, *arguments = shlex.split(line)
-    return {"hooks": [{"type": "command", "command": program, "args": arguments, **_closed(event)}]}
+    return {"hooks": [{"type": "command", "command": program, "args": arguments, **_fails_closed(event)}]}
 
 
 def http_entry(event: str, url: str, authorization: str) -> dict[str, Any]:
     """A hook that the client sends itself; one that nobody takes refuses."""
     sent = {"type": "http", "url": url, "headers": {"Authorization": authorization}}
-    return {"hooks": [{**sent, **_closed(event)}]}
+    return {"hooks": [{**sent, **_fails_closed(event)}]}
 
 
 def guards(environment: Mapping[str, str]) -> dict[str, Any]:

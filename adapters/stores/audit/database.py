@@ -52,13 +52,13 @@ def reading_database(url: str) -> Iterator[AuditSource]:
                 stored=stored,
                 records=_records(connection),
                 planted=connection.execute(_PLANTED).fetchall(),
-                changed=[*changed(connection), *_labelled_otherwise(connection)],
+                changed=[*changed(connection), *_differing_labels(connection)],
             )
     except psycopg.Error as error:
         raise store_error(error, address.name) from error
 
 
-def _labelled_otherwise(connection: Connection) -> Iterator[str]:
+def _differing_labels(connection: Connection) -> Iterator[str]:
     """The runs whose indexed labels differ from their own."""
     for run_id, labels, texts in connection.rows("SELECT run_id, labels, label_texts FROM runs ORDER BY number"):
         own: list[str] | None = None

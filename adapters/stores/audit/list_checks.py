@@ -302,12 +302,12 @@ class Lists:
         if approval.state != stored.state:
             message = f"{name} is listed as {approval.state}; its record says {stored.state}"
             verifier.find("integrity", "list_changed", message, **place)
-        elif not _answered_so(approval, stored):
+        elif not _has_decision(approval, stored):
             message = f"{name} was answered otherwise than it is listed: by whom, what, or when"
             verifier.find("integrity", "list_changed", message, **place)
 
 
-def _answered_so(approval: ListedApproval, stored: StoredApproval) -> bool:
+def _has_decision(approval: ListedApproval, stored: StoredApproval) -> bool:
     """Whether a row has the decision that the record gives."""
     try:
         answer = None if approval.answer is None else _answer(approval.answer)
@@ -344,7 +344,7 @@ def _differences(run: ListedRun, read: _Run, created: RunInfo) -> Iterator[str]:
         if listed != own and not (name in FIGURES and _close(listed, own)):
             yield f"has {name} `{listed}` in the list; its record says `{own}`"
     if read.delta.started and not created.spec.get("asks"):
-        yield from _given_otherwise(created.spec, read.given)
+        yield from _spec_differences(created.spec, read.given)
 
 
 def _close(listed: Any, own: float) -> bool:
@@ -360,7 +360,7 @@ def fits(digest: Any, made: Callable[[], bytes]) -> bool:
         return False
 
 
-def _given_otherwise(spec: dict[str, Any], given: Mapping[str, frozenset[bytes]]) -> Iterator[str]:
+def _spec_differences(spec: dict[str, Any], given: Mapping[str, frozenset[bytes]]) -> Iterator[str]:
     """The differences between a started run's stored spec and its record."""
     listed = dict(_metadata(spec.get("metadata", {})))
     if "prompt" in given:

@@ -122,7 +122,7 @@ class Verifier:
         own = self._read(record)
         self._follow(session, record, own)
         session.seq, session.digest = record.seq, bytes(record.digest)
-        self._hold_to_anchor(record)
+        self._check_anchor(record)
 
     def finish(self) -> None:
         """Find what the anchor lists and no record has."""
@@ -182,7 +182,7 @@ class Verifier:
         if link(before, record.data) != record.digest:
             self.find("integrity", "changed", "this record, or the digest before it, was changed", **place)
 
-    def _hold_to_anchor(self, record: StoredRecord) -> None:
+    def _check_anchor(self, record: StoredRecord) -> None:
         head = self._anchored.get(record.session_id)
         if head is not None and head.seq == record.seq and head.digest != bytes(record.digest).hex():
             place = {"session_id": record.session_id, "seq": record.seq}
