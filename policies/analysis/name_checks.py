@@ -109,7 +109,7 @@ def _inputs(
             yield finding(
                 "unknown_input",
                 clause,
-                f"{_listed(dict.fromkeys(tool.name for tool in meant))} has no input `{key[1]}`",
+                f"{_listed(patterns)} has no input `{key[1]}`",
                 witness=(path,),
                 suggestion=f"did you mean {_listed(close)}?" if close else "",
                 severity=severity,

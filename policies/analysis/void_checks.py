@@ -16,6 +16,7 @@ from ..language.operators import MEMBERSHIPS, ORDERINGS
 from ..language.predicates import condition_words
 from ..language.selectors import ToolWhere
 from ..policy import Policy, members_of, virtual_tools_of
+from ..reading.schema import did_you_mean
 from ..rules.machine import listed
 from ..stack.clauses import Clause, clauses_of, scope_of
 from ..stack.merge import checked_stack
@@ -159,7 +160,7 @@ def _of_context(clause: Clause) -> Iterator[PreflightFinding]:
             clause,
             f"its `when` asks for {listed(dict.fromkeys(unknown))}, which no run's context has: no run can start",
             witness=unknown,
-            suggestion="anything of your own is in `$.labels.NAME` or `$.metadata.NAME`",
+            suggestion=_of_context_instead(unknown),
         )
     for path, keys, operators in read:
         for name, operand in operators if len(keys) == 1 and keys[0] in _TEXTS_OF_CONTEXT else ():
@@ -171,6 +172,12 @@ def _of_context(clause: Clause) -> Iterator[PreflightFinding]:
                     f"`{path}` of a run's context is a text, and never {_shown(operand)}",
                     suggestion="write the text in quotes",
                 )
+
+
+def _of_context_instead(paths: Sequence[str]) -> str:
+    """What to write in place of these paths: the nearest field of the first, or where fields of one's own are."""
+    hint = did_you_mean(str(keys_of(paths[0])[0]), RunContext.__struct_fields__)
+    return hint or "anything of your own is in `$.labels.NAME` or `$.metadata.NAME`"
 
 
 def _shown(value: Any) -> str:

@@ -72,9 +72,13 @@ def options_of(shape: schema.Shape) -> tuple[schema.Shape, ...]:
 
 
 def record_of(shape: schema.Shape, text: str) -> str:
-    """A text as the one required key of the only record that is expected in its place; empty if there is none."""
-    keys = [own_keys(option.cls) for option in options_of(shape) if isinstance(option, schema.OfRecord)]
-    texts = any(isinstance(option, schema.Text) for option in options_of(shape))
+    """A text as the one required key of the only record that is expected in its place; empty if there is none, or if
+    another text that may stand there is meant.
+    """
+    options = options_of(shape)
+    keys = [own_keys(option.cls) for option in options if isinstance(option, schema.OfRecord)]
+    choices = [str(value) for option in options if isinstance(option, schema.Choice) for value in option.values]
+    texts = any(isinstance(option, schema.Text) for option in options) or schema.did_you_mean(text, choices)
     return f"{{{keys[0][0]}: {text}}}" if len(keys) == 1 and len(keys[0]) == 1 and not texts else ""
 
 

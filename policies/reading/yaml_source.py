@@ -77,6 +77,7 @@ _HINTS = {
     "^while scanning an alias": _GLOB,
     "cannot start any token": "put the text in quotes",
     "^mapping values": "put a text that contains `: ` in quotes, or indent the line like the others",
+    "unknown escape character": r"put the text in single quotes, in which `\` stands for itself",
     "<block end>": "indent it like the other lines of its list or mapping",
     "end of stream|stream end": _UNCLOSED,
 }

@@ -107,7 +107,7 @@ def test_a_name_that_no_tool_of_the_agent_has_is_reported_with_the_nearest(
     assert "ok" not in slip.out.split("\n")
     assert cli("check", "input.yaml", "--adapter", adapter, "--strict").code == 1
     assert "`bahs`; did you mean `bash`?" in " ".join(slip.out.split())
-    assert "has no input `comand`; did you mean `command`?" in " ".join(block_data.out.split())
+    assert "`bash` has no input `comand`; did you mean `command`?" in " ".join(block_data.out.split())
     assert cli("check", "strict.yaml", "--adapter", adapter).code == 1
 
 

@@ -115,6 +115,17 @@ def test_conditions_and_names_without_effect_are_found(policy: dict[str, Any], c
     assert [each.code for each in void_findings(merge_policies(parse_policies(policy)))] == codes
 
 
+@pytest.mark.parametrize(("path", "suggestion"), [
+    ("$.user_rol", "did you mean `user_role`?"),
+    ("$.role", "did you mean `user_role`?"),
+    ("$.shift", "anything of your own is in `$.labels.NAME` or `$.metadata.NAME`"),
+])  # fmt: skip
+def test_a_field_that_no_context_has_gets_the_nearest_or_the_place_for_ones_own(path: str, suggestion: str) -> None:
+    policy = {"name": "p", "tool_rules": [{"deny": ["x"], "when": [at(path, equals="night")]}]}
+
+    assert [each.suggestion for each in void_findings(merge_policies(parse_policies(policy)))] == [suggestion]
+
+
 def test_too_many_comparisons_are_reported_as_unfinished(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checked, "MOST_COMPARED", 0)
 

@@ -119,6 +119,9 @@ REFUND = {"type": "precondition", "tool": "refund"}
     ({"name": "p", "tool_rules": {"deny": ["x"]}}, "tool_rules", "put it in brackets: `[{...}]`"),
     ({"name": "p", "rules": [{**PAY, "from": ["book"]}]}, "rules[0].from[0]", "write `{tool: book}`"),
     ({"name": "p", "rules": [{**PAY, "from": ["usermessage"]}]}, "rules[0].from[0]", "did you mean `user_message`?"),
+    ({"name": "p", "rules": [{**PAY, "from": "book"}]}, "rules[0].from", "put it in brackets: `[{tool: book}]`"),
+    ({"name": "p", "rules": [{**PAY, "from": "user_message"}]},
+        "rules[0].from", "put it in brackets: `[user_message]`"),
     ({"name": "p", "rules": [{**REFUND, "requires": [{"prior": "check", "same": "$.order"}]}]},
         "rules[0].requires[0].same", "put it in brackets: `[{path: $.order}]`"),
 ])  # fmt: skip

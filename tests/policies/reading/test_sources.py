@@ -198,6 +198,7 @@ def test_problems_in_json_have_their_line_and_column() -> None:
     ('/* why */ {"name": "x"}', "JSON: it has no comments"),
     ("name: x\nlimits: {max_turns: 3} // why\n", "a comment begins with `#`"),
     ("name: x\napproval: {approvers: [@sre]}\n", "put the text in quotes"),
+    ('name: x\ndescription: "\\.env"\n', "put the text in single quotes"),
     ("name: x\ndescription: a: b\n", "put a text that contains `: ` in quotes"),
     ("name: x\nrules:\n - type: before\n   first: a\n  then: b\n", "indent it like the other lines"),
     ("name: x\nrules: [{type: before,\n  first: a\n", "2:9: not YAML"),
