@@ -1,4 +1,4 @@
-"""What one run takes, by whichever function it is started: the same options and checks; no argument silently wins."""
+"""The arguments of a run: every function that starts one has the same options and checks, and ignores none."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ EACH = pytest.mark.parametrize("start", ENTRIES)
 @EACH
 @pytest.mark.parametrize("policies", [[EMPTY], (), [], "p"], ids=repr)
 async def test_policies_and_policy_together_are_an_error(start: Entry, policies: Any) -> None:
-    """However a run is started, and whatever either is: nothing is launched."""
+    """In every function, whatever their values. Nothing is launched."""
     adapter = FakeAdapter([BASH])
     with pytest.raises(UsageError, match="both `policies` and `policy`"):
         await start(adapter, policies=policies, policy=NO_BASH)
@@ -63,8 +63,8 @@ async def test_policies_and_policy_together_are_an_error(start: Entry, policies:
 
 
 @EACH
-async def test_no_policy_is_said_on_purpose(start: Entry, caplog: pytest.LogCaptureFixture) -> None:
-    """`policies=()` runs and says so in one line; left out, it is an error."""
+async def test_running_without_a_policy_must_be_explicit(start: Entry, caplog: pytest.LogCaptureFixture) -> None:
+    """`policies=()` runs and logs one line. Without the argument, it is an error."""
     adapter = FakeAdapter([BASH])
     with pytest.raises(UsageError, match=r"no policy was given.*policies=\(\)"):
         await start(adapter)
@@ -76,8 +76,8 @@ async def test_no_policy_is_said_on_purpose(start: Entry, caplog: pytest.LogCapt
     assert len([message for message in caplog.messages if "run.under_no_policy" in message]) == 1
 
 
-async def test_a_run_under_no_policy_is_recorded_and_cancelled() -> None:
-    """Its record names no policy, and its handle ends it."""
+async def test_a_run_without_a_policy_is_recorded_and_can_be_cancelled() -> None:
+    """Its events name no policy."""
     store = MemoryStore()
     async with Supervisor(store) as supervisor:
         handle = await supervisor.start(FakeAdapter([Pause()]), "go", policies=())
@@ -89,14 +89,14 @@ async def test_a_run_under_no_policy_is_recorded_and_cancelled() -> None:
     assert started[0].metadata["policy"] == "no policy"
 
 
-async def test_an_approver_nobody_would_ask_is_an_error() -> None:
-    """`answerable=False` says that nobody can answer."""
+async def test_an_approver_that_would_never_be_asked_is_an_error() -> None:
+    """`answerable=False` means that nobody can answer."""
     with pytest.raises(UsageError, match=r"`approver`.*`answerable=False`"):
         Supervisor(MemoryStore(), approver=FakeApprover(True), answerable=False)
 
 
 async def test_a_created_run_keeps_its_context() -> None:
-    """Executed with another one, it is not started; with the same one it is."""
+    """Executing it with another context is an error; with the same context it starts."""
     store = MemoryStore()
     context = RunContext(tenant="acme", labels={"env": "prod"})
     run_id = await create_run(store, "go", context=context)
@@ -108,8 +108,8 @@ async def test_a_created_run_keeps_its_context() -> None:
 
 
 @pytest.mark.parametrize("field", ["run_id", "session_id", "provider", "model", "workspace", "home"])
-async def test_a_context_of_another_run_is_an_error(field: str) -> None:
-    """What the supervisor knows of a run is not replaced by what a caller says."""
+async def test_a_context_with_another_runs_ids_is_an_error(field: str) -> None:
+    """A caller can't override what the supervisor knows of the run."""
     capabilities = Capabilities(gate="all", model="m", workspace="/w", home="/h")
     adapter = FakeAdapter(capabilities=capabilities)
     with pytest.raises(UsageError, match=f"the context's `{field}`"):
@@ -119,14 +119,14 @@ async def test_a_context_of_another_run_is_an_error(field: str) -> None:
 
 
 @pytest.mark.parametrize("given", [{"metadata": {"x": object()}}, {"context": RunContext(labels={"x": object()})}])
-async def test_what_no_record_can_hold_is_an_error(given: Any) -> None:
+async def test_an_argument_that_cannot_be_stored_is_an_error(given: Any) -> None:
     """Before anything starts."""
     with pytest.raises(UsageError, match="cannot be recorded"):
         await run_once(FakeAdapter(), "go", policies=[EMPTY], **given)
 
 
 async def test_the_handle_of_another_run_is_an_error() -> None:
-    """`cancel_for_approval` ends the run that it was told, or none."""
+    """`cancel_for_approval` ends the given run or none."""
     store = MemoryStore()
     about = {"tool_name": "bash", "tool_call_id": "c1"}
     async with Supervisor(store) as supervisor:
@@ -142,8 +142,8 @@ async def test_the_handle_of_another_run_is_an_error() -> None:
 
 
 @EACH
-async def test_an_option_that_there_is_not_is_rejected_with_the_nearest(start: Entry) -> None:
-    """Or with all, where it is near to none."""
+async def test_an_unknown_option_is_rejected_with_the_nearest_name(start: Entry) -> None:
+    """Or with all names if none is near."""
     with pytest.raises(UsageError, match=r"takes no `polices`; did you mean `policies`\?"):
         await start(FakeAdapter(), polices=[OPEN])
     with pytest.raises(UsageError, match=r"takes no `zzz`; it takes policies, policy, context, continuation, "):
@@ -158,21 +158,20 @@ async def test_an_option_that_there_is_not_is_rejected_with_the_nearest(start: E
     ({"validators": [print]}, "`validators` is not a mapping from the names of nets to functions"),
     ({"continuation": "sometimes"}, "sometimes"),
 ])  # fmt: skip
-async def test_each_is_checked(start: Entry, wrong: dict[str, Any], message: str) -> None:
-    """One of the wrong kind is one clear error."""
+async def test_each_option_is_checked(start: Entry, wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         await start(FakeAdapter(), policy=OPEN, **wrong)
 
 
-async def test_what_a_created_run_has_is_not_given_again() -> None:
+async def test_options_that_a_created_run_has_are_rejected() -> None:
     """Its ids and metadata are in the store."""
     with pytest.raises(UsageError, match="`execute_run` takes no `session_id`"):
         await _execute_run(FakeAdapter(), policy=OPEN, session_id="other")
 
 
 @pytest.mark.parametrize("seconds", ["9", None, True, float("nan")])
-async def test_what_is_no_number_of_seconds_is_one_clear_error(seconds: Any) -> None:
-    """Wherever somebody waits for so long."""
+async def test_an_invalid_number_of_seconds_is_an_error(seconds: Any) -> None:
+    """In every method with a timeout."""
     store, about = MemoryStore(), {"tool_name": "bash", "tool_call_id": "c1"}
     yes = ApprovalAnswer(granted=True, by="ana")
     async with Supervisor(store) as supervisor:
@@ -197,20 +196,20 @@ async def test_what_is_no_number_of_seconds_is_one_clear_error(seconds: Any) -> 
 
 
 @EACH
-async def test_each_works(start: Entry) -> None:
+async def test_each_option_works(start: Entry) -> None:
     """All of them together."""
     every = dict.fromkeys(RunOptions.__annotations__, None) | {"policy": OPEN, "continuation": "none"}
     await start(FakeAdapter(), **every)
 
 
-def test_the_five_take_them_as_they_are_typed() -> None:
-    """For who reads a signature, or whose editor does."""
+def test_the_five_functions_have_the_options_in_their_signatures() -> None:
+    """For readers and editors."""
     for function in (run_once, run_once_sync, execute_run, Supervisor.start, Supervisor.execute):
         assert "Options]" in str(inspect.signature(function).parameters["options"].annotation)
 
 
-async def test_what_preflight_refuses_never_calls_the_adapter_and_leaves_no_run() -> None:
-    """Refused with code policy_violation, with the findings."""
+async def test_a_run_that_preflight_rejects_never_calls_the_adapter_and_is_not_stored() -> None:
+    """The error has the code `policy_violation` and the findings."""
     adapter, store = FakeAdapter(), MemoryStore()
     policy = Policy(name="p", limits=Limits(max_total_tokens=0))
     with pytest.raises(PolicyViolationError) as raised:

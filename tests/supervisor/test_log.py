@@ -1,4 +1,4 @@
-"""What a run says to the log: refusals name their rules, what broke is an error, each line names its run."""
+"""What a run logs: denials with their rules, failures as errors, and the run's id on every line."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -20,7 +20,7 @@ ORG = Policy(name="org", tool_rules=(Deny(("rm",), action="deny"), Deny(("pay",)
 
 @pytest.fixture
 def lines() -> Iterator[list[Any]]:
-    """What is logged, by a program that has configured its logs."""
+    """The lines of a program that has configured logging."""
     structlog.configure(processors=[])
     with capture_logs() as captured:
         yield captured
@@ -30,7 +30,7 @@ def lines_of(lines: list[Any], event: str) -> list[Any]:
     return [line for line in lines if line["event"] == event]
 
 
-async def test_a_refused_call_names_its_rules(lines: list[Any]) -> None:
+async def test_a_denied_call_is_logged_with_its_rules(lines: list[Any]) -> None:
     """With its tool and its id."""
     result = await run_once(FakeAdapter([Ask(name="rm", id="c1")]), "go", policies=[ORG])
     (line,) = lines_of(lines, "call.refused")
@@ -40,8 +40,8 @@ async def test_a_refused_call_names_its_rules(lines: list[Any]) -> None:
     assert {(line["run_id"], line["session_id"]) for line in lines} == {(result.run_id, result.session_id)}
 
 
-async def test_a_run_that_a_policy_ends_names_the_rule(lines: list[Any]) -> None:
-    """It is no error: that is what the policy is for."""
+async def test_a_run_that_a_policy_ends_is_logged_with_the_rule(lines: list[Any]) -> None:
+    """It is not logged as an error."""
     with pytest.raises(PolicyViolationError):
         await run_once(FakeAdapter([Ask(name="pay")]), "go", policies=[ORG])
     (line,) = lines_of(lines, "run.finished")
@@ -49,8 +49,8 @@ async def test_a_run_that_a_policy_ends_names_the_rule(lines: list[Any]) -> None
     assert (line["log_level"], line["status"], line["rules"]) == ("info", "cancelled", ["org/deny-2"])
 
 
-async def test_a_run_that_breaks_is_an_error(lines: list[Any]) -> None:
-    """Of the agent's client, or of the store."""
+async def test_a_failed_run_is_logged_as_an_error(lines: list[Any]) -> None:
+    """Of the agent, or of the store."""
     with pytest.raises(RuntimeError, match="boom"):
         await run_once(FakeAdapter([Crash(RuntimeError("boom"))]), "go", policies=[ORG])
     with pytest.raises(OSError, match="no space"):
@@ -62,8 +62,8 @@ async def test_a_run_that_breaks_is_an_error(lines: list[Any]) -> None:
     assert all(line["run_id"] and line["session_id"] for line in lines)
 
 
-async def test_a_run_that_preflight_refuses_is_an_error_that_names_the_rule(lines: list[Any]) -> None:
-    """Nothing has started; whoever looks for the run finds which policy kept it from starting, or its context."""
+async def test_a_run_that_preflight_rejects_is_logged_as_an_error_with_the_rule(lines: list[Any]) -> None:
+    """Nothing has started. The line has the policy, or the context, that prevented the run."""
     none = Policy(name="none", limits=Limits(max_turns=0))
     store = MemoryStore()
     created = await create_run(store, "go")
@@ -83,8 +83,8 @@ async def test_a_run_that_preflight_refuses_is_an_error_that_names_the_rule(line
     assert (third["log_level"], [rule.partition("/")[0] for rule in third["rules"]]) == ("error", ["roles"])
 
 
-async def test_a_gate_that_fails_is_an_error_of_its_call(lines: list[Any]) -> None:
-    """With the tool and the id, and what was raised."""
+async def test_a_failing_gate_is_logged_as_an_error_of_its_call(lines: list[Any]) -> None:
+    """With the tool, the id and the exception."""
 
     async def gate(call: ToolCall) -> GateAnswer:
         raise RuntimeError("no answer")

@@ -1,4 +1,6 @@
-"""Code of others may raise anything, and errors that cannot be shown: the supervisor and its other runs go on."""
+"""User code may raise anything, including errors that can't be formatted: the supervisor and its other
+runs continue.
+"""
 
 import math
 import os
@@ -41,7 +43,7 @@ pytestmark = pytest.mark.anyio
 
 
 class UnspeakableError(Exception):
-    """Nothing of it can be shown or read."""
+    """An error without a text or a `repr`."""
 
     code = property(lambda self: sys.exit("code"))
     details = property(lambda self: sys.exit("details"))
@@ -54,7 +56,7 @@ class UnspeakableError(Exception):
 
 
 class SilentError(UnspeakableError):
-    """Its text cannot be shown, but it has a `repr`."""
+    """An error without a text, but with a `repr`."""
 
     __repr__ = object.__repr__
 
@@ -115,8 +117,8 @@ def failing(request: pytest.FixtureRequest) -> Raising:
 
 
 @pytest.mark.parametrize("where", ["capabilities", "compile", "name", "end_orphans"])
-async def test_an_adapter_that_fails_before_the_start_is_an_error_of_the_caller(where: str, raising: Raising) -> None:
-    """An Exception, which names the member if the adapter raised none; nothing is left of the start."""
+async def test_an_adapter_that_fails_before_the_start_raises_at_the_caller(where: str, raising: Raising) -> None:
+    """As an Exception, which names the adapter's method if the adapter raised none. Nothing of the start remains."""
     methods: list[Any] = [raising] if where == "compile" else []
 
     async def start(supervisor: Supervisor) -> None:
@@ -135,8 +137,7 @@ async def test_an_adapter_that_fails_before_the_start_is_an_error_of_the_caller(
 
 
 @pytest.mark.parametrize("where", ["capabilities", "compile"])
-async def test_an_adapter_that_gives_something_else_is_told_so(where: str) -> None:
-    """One clear error."""
+async def test_a_wrong_return_value_of_an_adapter_is_an_error(where: str) -> None:
     values: dict[str, Any] = {"capabilities": {"gate": "all"}, "compile": lambda *_: {"options": {}}}
     adapter = type("Failing", (FakeAdapter,), {where: values[where]})()
 
@@ -155,8 +156,8 @@ async def test_an_adapter_that_gives_something_else_is_told_so(where: str) -> No
     ("events", "`events` gives a `NoneType`"),
     ("gate", "another thread"),
 ])  # fmt: skip
-async def test_an_adapter_that_gives_something_else_after_the_start_fails_its_run(where: str, words: str) -> None:
-    """With one clear error, for the caller and in the record; so does one that asks from another thread."""
+async def test_a_wrong_value_of_an_adapter_after_the_start_fails_its_run(where: str, words: str) -> None:
+    """The caller and the event log get one error. So does a call from another thread."""
 
     class Odd(FakeAdapter):
         @asynccontextmanager
@@ -197,9 +198,9 @@ async def test_an_adapter_that_gives_something_else_after_the_start_fails_its_ru
 
 
 @pytest.mark.parametrize("member", ["cancel", "wait", "add_net", "cancel_all", "approve", "deny", "subscribe"])
-async def test_a_program_that_uses_a_run_in_another_thread_is_told_so(member: str, anyio_backend_name: str) -> None:
-    """It would otherwise feed the run's machine beside its event loop, and wait for what nobody would wake. Through
-    the run's own event loop, the same works.
+async def test_using_a_run_from_another_thread_is_an_error(member: str, anyio_backend_name: str) -> None:
+    """It would use the run's machine beside its event loop, and wait for something that never wakes it. Through the
+    run's own event loop, the same code works.
     """
     policies = parse_policies("{name: p, rules: [{type: blocklist, tools: [bash], action: request_approval}]}")
 
@@ -223,7 +224,7 @@ async def test_a_program_that_uses_a_run_in_another_thread_is_told_so(member: st
         with pytest.raises(UsageError, match=f"`{member}` was called in another thread.*`anyio.from_thread.run`"):
             await anyio.to_thread.run_sync(partial(anyio.run, use, backend=anyio_backend_name))
         assert not handle.done
-        if member not in ("wait", "cancel_all"):  # which end both runs, or wait for their end
+        if member not in ("wait", "cancel_all"):  # end both runs, or wait for their end
             await anyio.to_thread.run_sync(anyio.from_thread.run, use)
         await handle.cancel()
         assert (await handle.wait()).status == "cancelled"
@@ -233,7 +234,7 @@ async def test_a_program_that_uses_a_run_in_another_thread_is_told_so(member: st
 
 
 class Changing(MemoryStore):
-    """Changes the events that it is given before it stores them."""
+    """Modifies the events that it gets before it stores them."""
 
     async def append(self, events: Sequence[ev.Event], **owned: Any) -> list[ev.Event]:
         for event in events:
@@ -242,7 +243,7 @@ class Changing(MemoryStore):
 
 
 def change(event: Any) -> None:
-    """Change what was given as if it were one's own, as to take a secret out of it."""
+    """Modify the argument in place, as code that removes a secret might."""
     of = getattr(event, "call", event)
     input = getattr(of, "tool_input", None) or getattr(of, "input", None)
     if isinstance(input, dict):
@@ -259,8 +260,8 @@ async def change_later(call: ToolCall) -> None:
 
 
 @pytest.mark.parametrize("who", ["publisher", "store", "approver", "check", "awaited check", "subscriber"])
-async def test_who_changes_what_it_was_given_changes_no_call(who: str) -> None:
-    """What runs is what the agent proposed and the rules evaluated."""
+async def test_modifying_an_argument_does_not_change_the_call(who: str) -> None:
+    """The tool gets the input that the agent proposed and the rules evaluated."""
     checks = {"check": (change,), "awaited check": (change_later,)}.get(who, ())
     policy = parse_policies("""
         name: p
@@ -303,8 +304,8 @@ async def test_who_changes_what_it_was_given_changes_no_call(who: str) -> None:
     assert result.policy.violations == ()
 
 
-async def test_an_adapter_that_uses_up_its_launch_options_has_them_again_in_its_next_run() -> None:
-    """Runs under the same policies share a plan, but no options."""
+async def test_an_adapter_that_consumes_its_launch_options_has_them_again_in_its_next_run() -> None:
+    """Runs under the same policies share a plan, but not its options."""
     seen: list[Any] = []
 
     class Taking(FakeAdapter):
@@ -323,8 +324,8 @@ async def test_an_adapter_that_uses_up_its_launch_options_has_them_again_in_its_
     assert seen == [["bash"], ["bash"]]
 
 
-async def test_a_publisher_that_raises_is_dropped_and_the_others_are_not(raising: Raising) -> None:
-    """Whatever it raises and however it shows itself."""
+async def test_a_publisher_that_raises_is_removed_and_the_others_stay(raising: Raising) -> None:
+    """Whatever it raises."""
 
     class Broken:
         def __call__(self, event: object) -> None:
@@ -345,10 +346,10 @@ async def test_a_publisher_that_raises_is_dropped_and_the_others_are_not(raising
     assert [event for event in seen if event.run_id == "r"] == list(result.events)
 
 
-async def test_an_approver_that_raises_grants_nothing(
+async def test_an_approver_that_raises_does_not_approve(
     failing: Raising, request: pytest.FixtureRequest, anyio_backend_name: str
 ) -> None:
-    """One that ends with a cancel has said nothing, so whoever answers then is heard; any other has said no."""
+    """If it raises a cancel, the request stays open for others. Any other error declines it."""
     agent = FakeAdapter([Ask(name="bash", id="c1")])
     policies = parse_policies("{name: p, rules: [{type: blocklist, tools: [bash], action: request_approval}]}")
 
@@ -367,7 +368,7 @@ async def test_an_approver_that_raises_grants_nothing(
 
 
 async def test_a_check_that_raises_denies_its_call(failing: Raising) -> None:
-    """Its run goes on, and says which rule failed."""
+    """The run continues, and its error names the rule."""
     policy = Policy(name="p", rules=(Check(check=failing, id="own", tool="bash", action="deny"),))
     agent = FakeAdapter([Ask(name="bash", id="c1"), Ask(name="read")])
 
@@ -381,8 +382,8 @@ async def test_a_check_that_raises_denies_its_call(failing: Raising) -> None:
 
 
 @pytest.mark.parametrize("where", ["validators", "on_results"])
-async def test_what_is_attached_to_a_net_harms_no_run(raising: Raising, where: str) -> None:
-    """A validator that raises denies; what receives results only fails."""
+async def test_functions_attached_to_a_net_harm_no_run(raising: Raising, where: str) -> None:
+    """A validator that raises denies the call. A result hook that raises only records an error."""
     net = "limit a to 1 per b"
     policies = parse_policies(f"{{name: p, nets: ['{net}'], on_violation: deny}}")
     agent = FakeAdapter([Ask(name="a", id="c1")])
@@ -399,8 +400,8 @@ async def test_what_is_attached_to_a_net_harms_no_run(raising: Raising, where: s
 BOUNDS = {"bound": "soon", "bound without an end": math.inf, "bound of nothing": math.nan}
 
 
-class Laddered(FakeAdapter):
-    """Its ladder, or a step of it, fails."""
+class FailingCancelSteps(FakeAdapter):
+    """An adapter whose list of cancel steps, or one of the steps, fails."""
 
     def __init__(self, where: str, raising: Raising) -> None:
         super().__init__([ev.MessageReceived(content="at work"), Pause()], rung_s=0.05)
@@ -448,11 +449,11 @@ class Laddered(FakeAdapter):
     ("bound without an end", leave),
     ("bound of nothing", leave),
 ])  # fmt: skip
-async def test_a_cancel_step_that_fails_is_followed_by_the_next_and_one_end(where: str, raising: Raising) -> None:
-    """Exactly one event ends the run, and it has the evidence."""
+async def test_a_cancel_step_that_fails_is_followed_by_the_next(where: str, raising: Raising) -> None:
+    """One event ends the run, and it has the outcome of each step."""
 
     async def run(supervisor: Supervisor) -> Any:
-        handle = await supervisor.start(Laddered(where, raising), "go", policies=[OPEN])
+        handle = await supervisor.start(FailingCancelSteps(where, raising), "go", policies=[OPEN])
         async with supervisor.subscribe(run_id=handle.run_id) as events:
             async for event in events:
                 if isinstance(event, ev.MessageReceived):
@@ -469,8 +470,8 @@ async def test_a_cancel_step_that_fails_is_followed_by_the_next_and_one_end(wher
     assert [step["rung"] for step in ends[0].evidence["rungs"]] == steps
 
 
-async def test_an_error_that_cannot_be_shown_fails_one_run() -> None:
-    """It is raised as it is, and recorded by its type."""
+async def test_an_error_that_cannot_be_formatted_fails_only_its_run() -> None:
+    """The caller gets the error itself; the event log has its type."""
 
     async def run(supervisor: Supervisor) -> Any:
         handle = await supervisor.start(FakeAdapter([Crash(SilentError())]), "go", policies=[OPEN], run_id="r")
@@ -481,8 +482,8 @@ async def test_an_error_that_cannot_be_shown_fails_one_run() -> None:
 
 
 @pytest.mark.parametrize("kind", ["loop", "loop tool", "scripted tool", "threaded tool"])
-async def test_an_agent_of_this_process_that_exits_ends_nothing_but_its_run(kind: str, raising: Raising) -> None:
-    """Its loop fails, or its tool does; tools run beside each other, too."""
+async def test_an_in_process_agent_that_exits_ends_only_its_run(kind: str, raising: Raising) -> None:
+    """Its loop or one of its tools exits, also while tools run in parallel."""
 
     async def tool(**_: Any) -> Any:
         raising()
@@ -518,8 +519,8 @@ async def test_an_agent_of_this_process_that_exits_ends_nothing_but_its_run(kind
 
 @pytest.mark.parametrize("of", ["loop", "scripted"])
 @pytest.mark.parametrize("member", ["__str__", "model_dump"])
-async def test_an_output_that_cannot_be_shown_is_recorded_as_that(of: str, member: str, raising: Raising) -> None:
-    """What a tool returns is the tool's code, too: the call completed, and nothing else ends."""
+async def test_an_output_that_cannot_be_formatted_is_recorded_as_such(of: str, member: str, raising: Raising) -> None:
+    """The call completed, and the run continues."""
     returned = type("Returned", (), {member: raising, "__repr__": raising})()
 
     async def act(_: Any) -> Any:
@@ -572,8 +573,8 @@ anyio.run(main, backend=sys.argv[1])
 
 @pytest.mark.parametrize("kind", ["int", "term"])
 @pytest.mark.parametrize(("backend", "handler"), [("asyncio", "runner's"), ("asyncio", "plain"), ("trio", "plain")])
-def test_a_signal_of_the_program_is_not_swallowed_by_an_observer(backend: str, kind: str, handler: str) -> None:
-    """Ctrl-C, or a handler that exits, that comes while an observer is called: the program ends."""
+def test_an_observer_does_not_swallow_a_signal_of_the_program(backend: str, kind: str, handler: str) -> None:
+    """If Ctrl-C, or a handler that exits, arrives while an observer is called, the program ends."""
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, backend, kind, handler],
         capture_output=True,
@@ -586,8 +587,8 @@ def test_a_signal_of_the_program_is_not_swallowed_by_an_observer(backend: str, k
     assert "SystemExit" in done.stderr or "KeyboardInterrupt" in done.stderr or done.returncode in (7, -signal.SIGINT)
 
 
-def test_the_wrapper_gives_what_it_is_given_and_shows_what_it_can() -> None:
-    """An Exception comes out unchanged; only its text may be missing."""
+def test_the_wrapper_returns_an_exception_unchanged_and_formats_what_it_can() -> None:
+    """Only the text may be missing."""
     error = ValueError("mine")
 
     def fails() -> None:

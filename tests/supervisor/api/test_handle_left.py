@@ -1,4 +1,6 @@
-"""What becomes of a run when whoever waits for it goes away: ended, released, recorded, and only then let go."""
+"""If the caller that waits for a run leaves, the run is cancelled, recorded and released before the
+caller continues.
+"""
 
 import asyncio
 import math
@@ -16,7 +18,7 @@ from proctor.supervisor.testing.fakes import PATIENCE_S, Ask, FakeAdapter, Pause
 
 
 class Started(FakeAdapter):
-    """Does nothing until it is interrupted; calls `when_begun` first."""
+    """Does nothing until it is cancelled; calls `when_begun` first."""
 
     def __init__(self, when_begun: Callable[[], object] = lambda: None) -> None:
         async def begin() -> None:
@@ -45,8 +47,8 @@ async def reasons(store: MemoryStore) -> list[str]:
 
 @ways
 @pytest.mark.anyio
-async def test_the_end_of_a_time_ends_the_run(waiting: Waiting) -> None:
-    """On both backends, by anyio's own scopes."""
+async def test_a_timeout_ends_the_run(waiting: Waiting) -> None:
+    """Timeouts of anyio, on both backends."""
     store, scope = MemoryStore(), anyio.CancelScope()
     adapter = Started(lambda: setattr(scope, "deadline", -math.inf))
     with scope:
@@ -69,10 +71,10 @@ async def timed_out(run: Awaitable[None]) -> None:
 @pytest.mark.parametrize("within", [waited_for, timed_out])
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 @pytest.mark.anyio
-async def test_asyncios_own_timeouts_end_the_run(
+async def test_a_timeout_of_asyncio_ends_the_run(
     waiting: Waiting, within: Callable[[Awaitable[None]], Awaitable[None]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As programs that know nothing of anyio write them; the time is up once the agent has begun."""
+    """As in programs without anyio. The timeout passes once the agent has started."""
     loop, later = asyncio.get_running_loop(), [0.0]
     monkeypatch.setattr(loop, "time", lambda now=loop.time: now() + later[0])
     store, adapter = MemoryStore(), Started(lambda: later.append(later.pop() + PATIENCE_S))
@@ -86,8 +88,8 @@ async def test_asyncios_own_timeouts_end_the_run(
 @pytest.mark.parametrize("times", [1, 2, 3])
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 @pytest.mark.anyio
-async def test_a_task_of_asyncio_that_is_cancelled_ends_its_run_first(waiting: Waiting, times: int) -> None:
-    """However often it is cancelled meanwhile."""
+async def test_cancelling_an_asyncio_task_ends_its_run_first(waiting: Waiting, times: int) -> None:
+    """Even if it is cancelled several times."""
     store, begun = MemoryStore(), asyncio.Event()
     adapter = Started(begun.set)
     task = asyncio.ensure_future(waiting(adapter, store))
@@ -103,8 +105,8 @@ async def test_a_task_of_asyncio_that_is_cancelled_ends_its_run_first(waiting: W
 
 
 @pytest.mark.anyio
-async def test_whoever_only_waits_for_a_run_ends_nothing() -> None:
-    """The supervisor owns it."""
+async def test_cancelling_a_task_that_only_waits_for_a_run_does_not_end_it() -> None:
+    """The supervisor owns the run."""
     store = MemoryStore()
     async with Supervisor(store) as supervisor:
         with anyio.CancelScope() as waiting:
@@ -120,8 +122,8 @@ async def test_whoever_only_waits_for_a_run_ends_nothing() -> None:
 
 
 @pytest.mark.anyio
-async def test_a_block_that_fails_says_so_in_the_record() -> None:
-    """By the name of its error, not by what it holds."""
+async def test_the_error_that_left_a_block_is_recorded_by_its_type() -> None:
+    """Its text is not recorded."""
     store = MemoryStore()
 
     async def failing() -> None:
@@ -136,8 +138,8 @@ async def test_a_block_that_fails_says_so_in_the_record() -> None:
 
 
 @pytest.mark.anyio
-async def test_a_block_that_is_cancelled_while_it_waits_for_its_runs_says_so() -> None:
-    """Leaving waits; what cuts the wait short is the reason."""
+async def test_a_block_cancelled_while_it_waits_for_its_runs_records_that() -> None:
+    """On exit, a block waits for its runs. The reason is whatever ended the wait."""
     store = MemoryStore()
     with anyio.CancelScope() as scope:
         async with Supervisor(store) as supervisor:
@@ -147,14 +149,16 @@ async def test_a_block_that_is_cancelled_while_it_waits_for_its_runs_says_so() -
 
 
 async def held_open(store: MemoryStore, adapter: FakeAdapter) -> AsyncGenerator[RunHandle]:
-    """A generator that owns a run, as programs and their fixtures write them."""
+    """A generator that owns a run, as programs and their fixtures have."""
     async with Supervisor(store) as supervisor:
         yield await supervisor.start(adapter, "go", policies=[OPEN])
 
 
 @pytest.mark.anyio
-async def test_a_supervisor_is_left_by_another_task_than_entered_it() -> None:
-    """As of a generator that the collector closes: its runs end, and whoever entered it is not cancelled."""
+async def test_a_supervisor_may_be_closed_by_another_task() -> None:
+    """As a generator is when the garbage collector closes it. Its runs end, and the task that opened it is not
+    cancelled.
+    """
     store, adapter = MemoryStore(), FakeAdapter([Pause()])
     opened = held_open(store, adapter)
     handle = await anext(opened)
@@ -180,8 +184,8 @@ def cancel_all_but(kept: set[Any]) -> None:
 @pytest.mark.anyio
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_a_run_whose_task_was_cancelled_before_its_first_step_goes_on() -> None:
-    """As by a program that cancels every task of its event loop; who leaves the supervisor would wait for ever."""
+async def test_a_run_whose_task_was_cancelled_before_its_first_step_continues() -> None:
+    """A program may cancel every task of its event loop. Otherwise, closing the supervisor would wait for ever."""
     before = asyncio.all_tasks()
     with anyio.fail_after(PATIENCE_S):
         async with Supervisor(MemoryStore()) as supervisor:
@@ -194,8 +198,8 @@ async def test_a_run_whose_task_was_cancelled_before_its_first_step_goes_on() ->
 @pytest.mark.anyio
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_a_call_whose_task_was_cancelled_before_its_first_step_answers() -> None:
-    """Whoever waits for it would wait for ever."""
+async def test_a_call_whose_task_was_cancelled_before_its_first_step_returns() -> None:
+    """Otherwise, its caller would wait for ever."""
     asyncio.get_running_loop().call_soon(cancel_all_but, asyncio.all_tasks())
 
     async def call() -> str:

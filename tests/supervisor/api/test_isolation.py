@@ -1,4 +1,4 @@
-"""Whatever the code of others raises, or a mistake of ours, one run fails of it: the others notice nothing."""
+"""An error of user code, or a bug of proctor, fails one run and affects no other."""
 
 import asyncio
 import gc
@@ -45,7 +45,7 @@ async def raise_a_group() -> None:
 
 
 async def raise_a_cancel_that_is_over() -> None:
-    """The backend's own cancel, kept from a scope that has been left."""
+    """The cancel exception of the backend, kept after its scope has exited."""
     kept: list[BaseException] = []
     with anyio.CancelScope() as scope:
         scope.cancel()
@@ -58,10 +58,10 @@ async def raise_a_cancel_that_is_over() -> None:
 
 
 async def cancel_its_task() -> None:
-    """As code does that takes the task it runs in for its own."""
+    """As code that takes the current task for its own."""
     try:
         task: Any = asyncio.current_task()
-    except RuntimeError:  # trio has no such thing
+    except RuntimeError:  # trio has no such method
         raise KeyboardInterrupt from None
     task.cancel()
 
@@ -75,7 +75,7 @@ PLACES = ["prepare", "open", "events", "after an event", "close"]
 
 
 class Erratic(Speaking):
-    """Raises at one place of its life."""
+    """Raises at one point of its life."""
 
     def __init__(self, place: str, raises: Raises) -> None:
         super().__init__()
@@ -85,7 +85,7 @@ class Erratic(Speaking):
     async def at(self, place: str) -> None:
         if place == self._place:
             await self._raises()
-            await anyio.sleep_forever()  # where a task was cancelled, it hears of it here
+            await anyio.sleep_forever()  # a cancelled task is told here
 
     async def prepare(self) -> None:
         await self.at("prepare")
@@ -103,14 +103,14 @@ class Erratic(Speaking):
 
 
 async def check_one_end(supervisor: Supervisor, handle: RunHandle) -> Event:
-    """The record of a run has one terminal event, its last."""
+    """The log of a run has one terminal event, and it is the last."""
     record = [event async for event in supervisor._store.read(handle.session_id)]
     assert [isinstance(event, TERMINAL) for event in record] == [False] * (len(record) - 1) + [True]
     return record[-1]
 
 
 async def beside(act: Callable[[Supervisor], Awaitable[Any]], **settings: Any) -> Any:
-    """Do something while another run goes on, which must notice nothing, and complete then."""
+    """Do something while another run is active, which must not notice and must complete."""
     go_on = anyio.Event()
     async with Supervisor(MemoryStore(), **settings) as supervisor:
         other = await supervisor.start(FakeAdapter([Ask(name="read", first=go_on.wait)]), "go", policies=[OPEN])
@@ -124,8 +124,8 @@ async def beside(act: Callable[[Supervisor], Awaitable[Any]], **settings: Any) -
 
 @RAISES
 @pytest.mark.parametrize("place", PLACES)
-async def test_what_a_provider_raises_fails_its_run_and_no_other(place: str, raises: Raises) -> None:
-    """Wherever in its life, and whatever it is that it raises; who waits for it is not cancelled either."""
+async def test_an_error_of_a_provider_fails_only_its_run(place: str, raises: Raises) -> None:
+    """At any point, whatever it raises. The caller that waits for the run is not cancelled either."""
 
     async def run(supervisor: Supervisor) -> None:
         handle = await supervisor.start(Erratic(place, raises), "go", policies=[OPEN])
@@ -139,10 +139,10 @@ async def test_what_a_provider_raises_fails_its_run_and_no_other(place: str, rai
 
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, asyncio.CancelledError])
-async def test_a_judge_that_raises_cancels_its_run(
+async def test_a_monitor_that_raises_cancels_its_run(
     kind: type[BaseException], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing more is permitted, and its error is the caller's."""
+    """Nothing else is allowed, and the caller gets its error."""
     adapter = FakeAdapter([Ask(name="read"), Pause()])
 
     async def run(supervisor: Supervisor) -> None:
@@ -167,8 +167,8 @@ async def test_a_judge_that_raises_cancels_its_run(
 
 
 @RAISES
-async def test_what_a_store_raises_fails_its_runs_and_not_the_caller(raises: Raises) -> None:
-    """The record cannot be written; whoever waits hears so."""
+async def test_an_error_of_a_store_fails_the_runs_and_does_not_cancel_the_caller(raises: Raises) -> None:
+    """The event log can't be written, and the caller that waits gets the error."""
 
     async def err() -> None:
         await raises()
@@ -186,9 +186,7 @@ async def test_what_a_store_raises_fails_its_runs_and_not_the_caller(raises: Rai
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_a_cancel_among_the_errors_of_a_group_is_one_of_its_own_making() -> None:
-    """It does not reach the waiting task."""
-
+async def test_a_cancel_within_an_error_group_does_not_cancel_the_caller() -> None:
     async def call() -> None:
         raise BaseExceptionGroup("of its tasks", [ValueError("one"), asyncio.CancelledError()])
 
@@ -197,8 +195,8 @@ async def test_a_cancel_among_the_errors_of_a_group_is_one_of_its_own_making() -
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_a_cancel_of_what_was_not_even_begun_is_not_one_of_the_waiting_task() -> None:
-    """As by a program that cancels every task of its event loop but one."""
+async def test_a_cancel_of_a_call_that_never_started_does_not_cancel_the_caller() -> None:
+    """A program may cancel every task of its event loop but one."""
     begun, tasks_before = [], asyncio.all_tasks()
 
     async def call() -> None:
@@ -210,7 +208,7 @@ async def test_a_cancel_of_what_was_not_even_begun_is_not_one_of_the_waiting_tas
 
     asyncio.get_running_loop().call_soon(cancel_the_rest)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # Python tells of a coroutine that was never begun
+        warnings.simplefilter("ignore", RuntimeWarning)  # Python warns of a coroutine that was never started
         with pytest.raises(SelfCancelledError):
             await call_isolated(call)
         await anyio.lowlevel.checkpoint()
@@ -219,8 +217,8 @@ async def test_a_cancel_of_what_was_not_even_begun_is_not_one_of_the_waiting_tas
     assert begun == []
 
 
-async def test_who_waits_for_what_has_happened_gives_others_their_turn() -> None:
-    """A loop of such waits holds up nobody; a cancel is heard as at every wait."""
+async def test_waiting_for_something_that_has_happened_yields_to_other_tasks() -> None:
+    """A loop of such waits blocks no task, and can be cancelled."""
     latch, turns = OneShotEvent(), []
     latch.set()
     with anyio.CancelScope() as scope:
@@ -248,8 +246,8 @@ def log_that_raises() -> None:
     structlog.configure(processors=[refuse])
 
 
-async def test_a_log_that_raises_hurts_no_run(log_that_raises: None) -> None:
-    """What it could not take goes to Python's own logging."""
+async def test_a_log_handler_that_raises_harms_no_run(log_that_raises: None) -> None:
+    """The error goes to Python's own logging."""
     result = await run_once(FakeAdapter([MessageReceived(content="x")]), "go", policies=[OPEN])
 
     assert result.status == "completed"
@@ -260,7 +258,7 @@ async def breaks(*_: Any) -> NoReturn:
 
 
 class Grouped(Speaking):
-    """Says its end within a task group."""
+    """Reports its end within a task group."""
 
     async def events(self) -> AsyncIterator[Event]:
         async with anyio.create_task_group() as tasks:
@@ -268,15 +266,17 @@ class Grouped(Speaking):
             yield RunCompleted(output="done")
 
 
-async def test_a_stream_that_is_closed_within_a_task_group_has_not_failed() -> None:
-    """The group raises nothing but that it was closed."""
+async def test_a_stream_closed_within_a_task_group_has_not_failed() -> None:
+    """The group raises only the close."""
     with anyio.fail_after(PATIENCE_S):
         assert (await run_once(Grouped(), "go", policies=[OPEN])).output == "done"
 
 
 @pytest.mark.parametrize("errand", ["hurry", "flush"])
-async def test_a_run_whose_errand_breaks_ends_with_its_agent(errand: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The caller hears of it; another run, and the supervisor, go on."""
+async def test_a_background_task_that_raises_ends_its_run_and_agent(
+    errand: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The caller gets the error. Another run and the supervisor continue."""
     adapter = FakeAdapter([MessageReceived(content="x"), Pause()])
     with anyio.fail_after(PATIENCE_S):
         async with Supervisor(MemoryStore()) as supervisor:
@@ -296,8 +296,8 @@ async def test_a_run_whose_errand_breaks_ends_with_its_agent(errand: str, monkey
     assert adapter.closed == len(adapter.launches) == 1
 
 
-async def test_a_run_that_breaks_stops_its_agent_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody need cancel it, and the log says what broke."""
+async def test_a_run_with_an_internal_error_cancels_its_agent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The caller need not cancel it, and the log has the error."""
     go_on = anyio.Event()
     adapter = FakeAdapter([Ask(name="read", first=go_on.wait), Pause()])
     with anyio.fail_after(PATIENCE_S), capture_logs() as logged:
@@ -318,10 +318,10 @@ async def test_a_run_that_breaks_stops_its_agent_by_itself(monkeypatch: pytest.M
 @pytest.mark.parametrize(
     ("part", "step", "opened"), [(RunRecorder, "flush", 0), (Journal, "drained", 0), (DetachedTask, "released", 1)]
 )
-async def test_a_run_that_breaks_at_its_beginning_or_its_end_tells_its_caller_why(
+async def test_an_internal_error_at_a_runs_start_or_end_is_raised_at_the_caller(
     part: type, step: str, opened: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of one that breaks as it begins nothing would be recorded: no agent is started."""
+    """If a run fails before its start is recorded, its agent is not started."""
     adapter = FakeAdapter([MessageReceived(content="x"), Ask(name="read")])
     monkeypatch.setattr(part, step, breaks)
     with anyio.fail_after(PATIENCE_S), pytest.raises(LookupError, match="a mistake of ours"):
@@ -330,8 +330,10 @@ async def test_a_run_that_breaks_at_its_beginning_or_its_end_tells_its_caller_wh
     assert adapter.closed == len(adapter.launches) == opened
 
 
-async def test_a_supervisor_that_breaks_ends_its_runs_and_starts_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody would renew its lease, or hear of a deadline."""
+async def test_a_supervisor_with_an_internal_error_ends_its_runs_and_starts_no_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It could neither renew its lease nor keep a deadline."""
     go_on = anyio.Event()
 
     async def breaks_then(_: Ownership) -> NoReturn:
@@ -350,8 +352,10 @@ async def test_a_supervisor_that_breaks_ends_its_runs_and_starts_no_more(monkeyp
     assert (result.status, result.reason) == ("cancelled", "the supervisor failed: LookupError")
 
 
-async def test_a_caller_at_the_gate_of_a_run_that_breaks_is_told_to_stop(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their call is not on record, and never will be."""
+async def test_a_caller_at_the_gate_of_a_run_with_an_internal_error_is_told_to_stop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The call is not in the event log, and never will be."""
     adapter = FakeAdapter([MessageReceived(content="x"), Pause()])
     with anyio.fail_after(PATIENCE_S):
         async with Supervisor(MemoryStore()) as supervisor:

@@ -1,4 +1,4 @@
-"""What a caller gets for every way a provider can end and every action a policy can take."""
+"""The result of a run for every way a provider can end and every action of a policy."""
 
 from typing import Any
 
@@ -57,10 +57,10 @@ def terminals(events: list[ev.Event]) -> list[ev.Event]:
 @pytest.mark.parametrize("ending", ENDINGS)
 @pytest.mark.parametrize("gate", ["all", "none"])
 @pytest.mark.parametrize("action", ["warn", "request_approval", "deny", "cancel"])
-async def test_every_ending_under_every_action_has_one_result_and_one_terminal_event(
+async def test_every_end_under_every_action_has_one_result_and_one_terminal_event(
     ending: str, gate: str, action: str
 ) -> None:
-    """Section 8 of the language, "Results", for adapters that gate and that cannot."""
+    """Section 8 of the language, "Results", for adapters with and without a gate."""
     adapter = FakeAdapter([BASH, *ENDINGS[ending]], gate=gate)
     result, raised, events = await supervise(adapter, denying(action), approver=FakeApprover(True))
     cancelled = action == "cancel" or (action == "deny" and gate == "none")
@@ -83,8 +83,8 @@ async def test_every_ending_under_every_action_has_one_result_and_one_terminal_e
         assert isinstance(events[-1], ev.RunFailed)
 
 
-async def test_a_policy_error_carries_what_there_was() -> None:
-    """Violations, partial output, usage, and the calls that ran plus the one proposed."""
+async def test_a_policy_error_has_the_result_so_far() -> None:
+    """Violations, partial output, usage, the calls that ran and the proposed one."""
     adapter = FakeAdapter(
         [
             ev.MessageReceived(content="looking around"),
@@ -104,8 +104,8 @@ async def test_a_policy_error_carries_what_there_was() -> None:
 
 
 @pytest.mark.parametrize("ending", sorted(ERRORS))
-async def test_an_error_of_the_provider_carries_what_there_was(ending: str) -> None:
-    """It is the provider's own, unchanged but for the report and the result so far."""
+async def test_an_error_of_the_provider_has_the_result_so_far(ending: str) -> None:
+    """It is the provider's own error, unchanged except for the report and the result."""
     used = ev.TokenUsageUpdated(input_tokens=100, output_tokens=20, cost_usd=0.25)
     adapter = FakeAdapter([ev.MessageReceived(content="looking around"), used, BASH, *ENDINGS[ending]])
     _, raised, events = await supervise(adapter, denying("warn"), run_id="r1")
@@ -119,8 +119,8 @@ async def test_an_error_of_the_provider_carries_what_there_was(ending: str) -> N
     assert list(partial.events) == events
 
 
-async def test_a_violation_found_with_the_last_event_refuses_a_run_that_says_it_finished() -> None:
-    """A cancel-action violation is an error even if the provider says it finished."""
+async def test_a_violation_found_with_the_last_event_fails_a_run_that_reported_completion() -> None:
+    """A violation with the action `cancel` is an error even then."""
     policy = Policy(name="p", limits=Limits(max_total_tokens=10), on_violation="cancel")
     adapter = FakeAdapter([ev.TokenUsageUpdated(input_tokens=11), ev.RunCompleted(output="all done")])
     _, raised, events = await supervise(adapter, policy)
@@ -131,8 +131,8 @@ async def test_a_violation_found_with_the_last_event_refuses_a_run_that_says_it_
     assert len(terminals(events)) == 1
 
 
-async def test_siblings_of_a_cancelled_call_are_all_answered() -> None:
-    """Every refused call gets a tool result, so the provider's pairing stays valid."""
+async def test_parallel_calls_of_a_cancelled_call_are_all_answered() -> None:
+    """Every denied call gets a tool result, so the provider's pairing stays valid."""
     asks = (BASH, Ask(id="c2", name="bash"), Ask(id="c3", name="read"), Ask(id="c4", name="read"))
     adapter = FakeAdapter([Together(asks)], deaf=1)
     _, raised, events = await supervise(adapter, denying("cancel"))
@@ -147,14 +147,14 @@ async def test_siblings_of_a_cancelled_call_are_all_answered() -> None:
 
 
 class ClosedError(Exception):
-    """An error that takes no attributes."""
+    """An error that rejects attributes."""
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(name)
 
 
 class OwnPolicyError(Exception):
-    """An error that has a policy of its own."""
+    """An error that already has an attribute `policy`."""
 
     policy = property(lambda self: "mine")
 
@@ -162,18 +162,18 @@ class OwnPolicyError(Exception):
 @pytest.mark.parametrize(
     ("kind", "notes"), [(OwnPolicyError, ["policy: warn, 1 violation"]), (ClosedError, None)], ids=str
 )
-async def test_an_error_that_takes_no_report_is_raised_all_the_same(
+async def test_an_error_that_rejects_the_report_is_raised_anyway(
     kind: type[Exception], notes: list[str] | None
 ) -> None:
-    """With a note of what the policy found, where it takes one."""
+    """It gets a note with the policy's finding, if it accepts notes."""
     _, raised, _ = await supervise(FakeAdapter([BASH, Crash(kind("broken"))]), denying("warn"))
 
     assert isinstance(raised, kind)
     assert getattr(raised, "__notes__", None) == notes
 
 
-async def test_a_long_run_keeps_only_its_latest_events(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The store has them all; the result says how many came before its own."""
+async def test_the_result_of_a_long_run_has_only_the_latest_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store has them all. The result has the number of earlier ones."""
     monkeypatch.setattr("proctor.supervisor.run.journal.MOST", 5)
     store = MemoryStore()
     steps = [ev.MessageReceived(content=str(n)) for n in range(20)]
@@ -199,10 +199,10 @@ LIMIT = Policy(name="limit", limits=Limits(max_duration_ms=NOW))
 
 @pytest.mark.trio
 @pytest.mark.parametrize("order", ["user", "approval", "supervisor"])
-async def test_a_limit_that_trips_while_somebody_ends_the_run_changes_nothing(
+async def test_a_limit_exceeded_during_a_cancel_does_not_change_the_outcome(
     order: str, autojump_clock: object, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its violation is recorded as observed; the run is cancelled by whom it was, and nothing is raised."""
+    """Its violation is recorded as observed. The run was cancelled by its caller, and nothing is raised."""
     adapter = FakeAdapter([ev.MessageReceived(content="at work"), Pause()], deaf=1, rung_s=0.3)
     caplog.set_level("INFO", "proctor")
     async with Supervisor(MemoryStore()) as supervisor:
@@ -232,8 +232,8 @@ async def test_a_limit_that_trips_while_somebody_ends_the_run_changes_nothing(
 
 
 @pytest.mark.trio
-async def test_a_person_who_comes_after_a_limit_changes_nothing(autojump_clock: object) -> None:
-    """The limit was first: the caller hears of it."""
+async def test_a_cancel_after_a_limit_was_exceeded_does_not_change_the_outcome(autojump_clock: object) -> None:
+    """The limit came first, so the caller gets its error."""
     adapter = FakeAdapter([Pause()], deaf=1, rung_s=0.3)
     async with Supervisor(MemoryStore()) as supervisor:
         handle = await supervisor.start(adapter, "go", policies=[LIMIT])
@@ -248,8 +248,8 @@ async def test_a_person_who_comes_after_a_limit_changes_nothing(autojump_clock: 
 
 
 @pytest.mark.anyio
-async def test_an_error_tells_what_ended_the_run_and_the_calls_before_it() -> None:
-    """Not the first violation of the run, which only warned."""
+async def test_an_error_names_the_violation_that_ended_the_run_and_the_earlier_calls() -> None:
+    """Not the run's first violation, which only warned."""
     rules = (
         Deny(("noisy",), action="warn", reason="not this"),
         Deny(("bash",), action="cancel", id="no-bash", reason="security:shell"),
@@ -269,7 +269,7 @@ async def test_an_error_tells_what_ended_the_run_and_the_calls_before_it() -> No
 
 
 def test_an_error_of_preflight_names_the_rule() -> None:
-    """Nothing ran, and nothing was violated."""
+    """Nothing ran, and there is no violation."""
     from proctor.policies import merge_policies, preflight
 
     with pytest.raises(PolicyViolationError) as raised:
@@ -290,18 +290,18 @@ def test_an_error_of_preflight_names_the_rule() -> None:
     ("deny", None, "circuit_breaker", "record", "escalate"),
     *(("deny", None, limit, "record", "escalate") for limit in sorted(LIMITS)),
 ])  # fmt: skip
-def test_a_violation_found_late_reaches_as_far_as_it_can(
+def test_a_violation_found_after_its_call_is_enforced_as_far_as_possible(
     action: Any, unpreventable: Any, kind: str, holds: str, loose: str
 ) -> None:
-    """A deny ends the run, unless it is wished otherwise, or the gate refuses whatever comes later anyway."""
+    """`deny` cancels the run, unless the policy says otherwise or the gate denies all later calls anyway."""
     named: dict[str, Any] = {"policy": "p", "stack": "p", "rule": "r", "enforcement": "observed"}
     found = Violation(**named, kind=kind, action=action, unpreventable=unpreventable)
 
     assert (reach(found, gates_all=True), reach(found, gates_all=False)) == (holds, loose)
 
 
-def test_only_the_latest_refused_calls_are_remembered() -> None:
-    """One that is asked for again is not refused any more."""
+def test_only_the_latest_denied_calls_are_remembered() -> None:
+    """A call that is proposed again does not count as denied any more."""
     monitor = compile_policy(Policy(name="p")).monitor()
     ids = [f"c{n}" for n in range(DENIED_KEPT)]
     for id in [*ids, "one more"]:

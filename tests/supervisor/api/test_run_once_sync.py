@@ -1,4 +1,6 @@
-"""A run from code that is not asynchronous: a script, a notebook, a thread, with or without a loop that runs."""
+"""`run_once_sync`: a run from synchronous code, such as a script, a notebook or a thread, with or without a running
+loop.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +30,8 @@ def done(policy: Policy) -> str:
     return run_once_sync(FakeAdapter([Ask(name="read")]), "go", policies=[policy]).status
 
 
-def test_it_takes_what_run_once_takes() -> None:
-    """And `timeout_s`, as there is no scope to put around it."""
+def test_it_takes_the_arguments_of_run_once() -> None:
+    """And `timeout_s`, as the caller has no scope to put around it."""
     own, theirs = inspect.signature(run_once_sync).parameters, inspect.signature(run_once).parameters
 
     assert own.keys() == {*theirs, "timeout_s"}
@@ -45,7 +47,7 @@ def last_event(store: Store) -> Any:
     return anyio.run(read)
 
 
-def test_a_policy_that_ends_the_run_is_raised() -> None:
+def test_a_policy_that_ends_the_run_raises() -> None:
     """With the result so far."""
     with pytest.raises(PolicyViolationError) as raised:
         run_once_sync(FakeAdapter([Ask(name="bash")]), "go", policies=[denying("cancel")])
@@ -54,8 +56,8 @@ def test_a_policy_that_ends_the_run_is_raised() -> None:
 
 
 @pytest.mark.parametrize("run", [asyncio.run, lambda coroutine: trio.run(lambda: coroutine)], ids=["asyncio", "trio"])
-def test_a_loop_that_runs_already_does_not_mind(run: Any) -> None:
-    """A notebook's cell is such a place; the loop goes on afterwards."""
+def test_it_works_within_a_running_event_loop(run: Any) -> None:
+    """As in a notebook's cell. The loop continues afterwards."""
 
     async def cell() -> str:
         return done(OPEN)
@@ -63,8 +65,8 @@ def test_a_loop_that_runs_already_does_not_mind(run: Any) -> None:
     assert run(cell()) == "completed"
 
 
-def test_a_callback_of_a_running_loop_is_such_a_place_too() -> None:
-    """No task is under way there, and yet no second loop may start in the thread."""
+def test_it_works_in_a_callback_of_a_running_loop() -> None:
+    """No task is active there, but no second loop may start in the thread."""
     loop, found = asyncio.new_event_loop(), list[str]()
     loop.call_soon(lambda: found.append(done(OPEN)))
     loop.call_soon(loop.stop)
@@ -74,8 +76,8 @@ def test_a_callback_of_a_running_loop_is_such_a_place_too() -> None:
     assert found == ["completed"]
 
 
-def test_any_thread_will_do() -> None:
-    """A server's worker; several at once."""
+def test_it_works_in_any_thread() -> None:
+    """In the workers of a server, several at once."""
     found: list[str] = []
     threads = [threading.Thread(target=lambda: found.append(done(OPEN))) for _ in range(3)]
     for thread in threads:
@@ -87,8 +89,8 @@ def test_any_thread_will_do() -> None:
 
 
 @pytest.mark.parametrize("backends", [("asyncio", "asyncio"), ("asyncio", "trio"), ("trio", "trio")])
-def test_a_store_in_memory_serves_event_loops_of_several_threads(backends: tuple[str, str]) -> None:
-    """An answer in one is heard in the other; each owner's lease counts by its own clock."""
+def test_a_memory_store_serves_event_loops_of_several_threads(backends: tuple[str, str]) -> None:
+    """An answer in one loop arrives in the other. Each owner's lease uses its own clock."""
     store, adapter, ended = MemoryStore(), FakeAdapter([Ask(name="deploy")]), list[str]()
     asks = parse_policies("{name: p, approval: {timeout_s: 60}, nets: [require human-approval before deploy]}")
 
@@ -111,8 +113,8 @@ def test_a_store_in_memory_serves_event_loops_of_several_threads(backends: tuple
 
 
 @pytest.mark.parametrize("kind", [MemoryStore, SQLiteStore])
-def test_who_waits_in_a_loop_that_was_closed_hinders_no_other(kind: Any, tmp_path: Path) -> None:
-    """As in a notebook, whose loops may be closed with tasks in them."""
+def test_a_wait_in_a_closed_loop_blocks_no_other_wait(kind: Any, tmp_path: Path) -> None:
+    """A notebook may close a loop with tasks in it."""
     store = kind() if kind is MemoryStore else kind(tmp_path / "s.db")
     loop, tasks = asyncio.new_event_loop(), list[Any]()
 
@@ -129,7 +131,7 @@ def test_who_waits_in_a_loop_that_was_closed_hinders_no_other(kind: Any, tmp_pat
 
 
 @pytest.mark.parametrize("inside", [False, True], ids=["alone", "within a loop"])
-def test_the_end_of_the_time_ends_the_run_and_is_recorded(inside: bool) -> None:
+def test_a_timeout_ends_the_run_and_is_recorded(inside: bool) -> None:
     """TimeoutError is raised once the run has ended."""
     store, adapter = MemoryStore(), FakeAdapter([Pause()])
 
@@ -191,7 +193,7 @@ def go():
 
 @pytest.mark.parametrize("where", [ALONE, IN_A_LOOP, AS_A_KERNEL], ids=["alone", "in a loop", "as a kernel"])
 def test_ctrl_c_ends_the_run_and_is_recorded(where: str, tmp_path: Path) -> None:
-    """One is enough: KeyboardInterrupt comes when the agent is gone and the end is stored."""
+    """One is enough: KeyboardInterrupt is raised when the agent has exited and the end is stored."""
     store = tmp_path / "runs.db"
     script = subprocess.Popen(
         [sys.executable, "-c", INTERRUPTED + where, str(store)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -224,8 +226,8 @@ run_once_sync(stuck, "go", policies=[policy], store=store)
 LATER_CELL = "print([run.status for run in await store.runs()])"
 
 
-def test_a_notebook_runs_it_and_its_stop_button_ends_it() -> None:
-    """In a real kernel: the cell is interrupted, the run recorded, the next cell runs."""
+def test_a_notebooks_interrupt_ends_the_run() -> None:
+    """In a real kernel: the cell is interrupted, the end is recorded, and the next cell works."""
     client = pytest.importorskip("jupyter_client", reason="pip install ipykernel")
     manager, kernel = client.manager.start_new_kernel(kernel_name="python3", extra_arguments=["--quiet"])
 

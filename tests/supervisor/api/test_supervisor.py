@@ -1,4 +1,4 @@
-"""Many runs: bounded, watched, ended together, none lost."""
+"""A supervisor of many runs: bounded, observed, cancelled together, and none lost."""
 
 import time
 from collections.abc import Awaitable, Callable
@@ -26,8 +26,8 @@ def saying(n: int) -> FakeAdapter:
     return FakeAdapter([MessageReceived(content=str(i)) for i in range(n)])
 
 
-async def test_no_more_run_at_once_than_may() -> None:
-    """`start` waits for its turn; every run completes."""
+async def test_no_more_runs_are_active_at_once_than_the_maximum() -> None:
+    """`start` waits for a free slot, and every run completes."""
     now, most = 0, 0
     go_on = anyio.Event()
 
@@ -53,9 +53,9 @@ async def test_no_more_run_at_once_than_may() -> None:
     assert supervisor.statistics().completed == 10
 
 
-async def test_runs_that_wait_for_runs_they_start_do_not_count() -> None:
-    """Each of two starts two at once, one of which starts another, through a supervisor of its own; two go on besides
-    those that wait. A run that its agent leaves behind counts when that is over.
+async def test_runs_that_wait_for_their_child_runs_do_not_count() -> None:
+    """Two runs start two child runs each at once, one of which starts another through its own supervisor; two more
+    are active beside those that wait. A child run that its agent does not wait for counts once its parent has ended.
     """
     supervisor = Supervisor(MemoryStore(), max_running=2)
     busy: list[str] = []
@@ -92,8 +92,8 @@ async def test_runs_that_wait_for_runs_they_start_do_not_count() -> None:
 
 @settings(max_examples=40)
 @given(plan=st.lists(st.tuples(st.integers(0, 2), st.integers(1, 4), st.booleans()), max_size=25))
-def test_a_listener_gets_every_event_once_whatever_its_pace(plan: list[tuple[int, int, bool]]) -> None:
-    """Writes of several sessions, and a reader that pauses at will, with a buffer of two."""
+def test_a_subscriber_gets_every_event_once_at_any_pace(plan: list[tuple[int, int, bool]]) -> None:
+    """Several sessions write, and the subscriber pauses at random, with a buffer of two."""
     anyio.run(_paced, plan)
 
 
@@ -131,8 +131,8 @@ async def _paced(plan: list[tuple[int, int, bool]]) -> None:
         assert order == sorted(order)
 
 
-async def test_all_subscribers_end_with_the_supervisor() -> None:
-    """Whatever they follow, after what they still had to see."""
+async def test_all_subscriptions_end_with_the_supervisor() -> None:
+    """They deliver the remaining events first."""
     seen: dict[str, list[Event]] = {"all": [], "session": []}
 
     async def watch(supervisor: Supervisor, name: str, **what: Any) -> None:
@@ -173,15 +173,15 @@ async def test_all_subscribers_end_with_the_supervisor() -> None:
     ({"policies": Policy(name="p")}, "`policies` is one policy"),
     ({"policies": [{}]}, "`policies\\[0\\]` is a value of type `dict`, not a policy"),
 ])  # fmt: skip
-async def test_arguments_of_the_wrong_kind_are_one_clear_error(given: dict[str, Any], message: str) -> None:
+async def test_an_argument_of_the_wrong_type_is_an_error(given: dict[str, Any], message: str) -> None:
     """Nothing is started."""
     good: dict[str, Any] = {"adapter": saying(1), "prompt": "go", "policies": [OPEN]}
     with pytest.raises(ProctorError, match=message):
         await run_once(**(good | given))
 
 
-async def test_arguments_that_make_no_sense_are_one_clear_error() -> None:
-    """Each says what is wrong."""
+async def test_an_invalid_argument_is_an_error() -> None:
+    """The message says why."""
     for most in (0, "3", None, 1.5, True):
         with pytest.raises(UsageError, match="max_running"):
             Supervisor(MemoryStore(), max_running=most)  # type: ignore[arg-type]
@@ -190,8 +190,8 @@ async def test_arguments_that_make_no_sense_are_one_clear_error() -> None:
         await supervisor.start(saying(1), "go", policies=[OPEN])
 
 
-async def test_a_run_that_is_started_from_another_event_loop_is_one_clear_error() -> None:
-    """It would end with that loop, and nobody would know."""
+async def test_starting_a_run_from_another_event_loop_is_an_error() -> None:
+    """The run would end with that loop, unnoticed."""
     async with Supervisor(MemoryStore()) as supervisor:
         start = partial(supervisor.start, FakeAdapter([Pause()]), "go", policies=[OPEN])
         with pytest.raises(UsageError, match="another event loop"):
@@ -201,7 +201,7 @@ async def test_a_run_that_is_started_from_another_event_loop_is_one_clear_error(
 
 
 class Slow(MemoryStore):
-    """Does one thing when it is told to go on."""
+    """Continues only when it is let."""
 
     def __init__(self, what: str) -> None:
         super().__init__()
@@ -223,8 +223,8 @@ class Slow(MemoryStore):
 
 
 @pytest.mark.parametrize("what", ["register", "create_run"])
-async def test_a_run_whose_supervisor_closes_while_it_is_registered_does_not_start(what: str) -> None:
-    """Whoever starts it hears so, and no lease is kept."""
+async def test_a_run_whose_supervisor_closes_during_registration_does_not_start(what: str) -> None:
+    """Its caller gets an error, and no lease is kept."""
     store = Slow(what)
     adapter, supervisor = FakeAdapter(), Supervisor(store)
 
@@ -243,8 +243,8 @@ async def test_a_run_whose_supervisor_closes_while_it_is_registered_does_not_sta
     assert store._claims._until == {}
 
 
-async def test_a_start_whose_task_cannot_begin_is_undone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its session is free, its run is over, and the supervisor can be left."""
+async def test_a_start_whose_task_cannot_begin_is_rolled_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its session is free, its run has ended, and the supervisor can be closed."""
 
     def broken(_: object) -> None:
         raise MemoryError("no room for a task")
@@ -265,7 +265,7 @@ async def test_a_start_whose_task_cannot_begin_is_undone(monkeypatch: pytest.Mon
     assert supervisor.statistics().started == 1
 
 
-async def test_a_cancel_of_all_runs_reaches_one_that_is_starting() -> None:
+async def test_cancel_all_includes_a_run_that_is_starting() -> None:
     """It ends as soon as it has started."""
     store = Slow("create_run")
 
@@ -283,8 +283,8 @@ async def test_a_cancel_of_all_runs_reaches_one_that_is_starting() -> None:
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_what_starts_after_the_machine_slept_is_recorded_at_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The clock of the event loop stood still meanwhile; a run that goes on keeps it, for its deadlines."""
+async def test_a_run_started_after_the_machine_slept_has_the_right_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The event loop's clock did not advance meanwhile. A run that was active keeps that clock for its deadlines."""
     real, hours = time.time, list[int]()
     async with Supervisor(MemoryStore()) as supervisor:
         for slept_s in (0, 3 * 3600):

@@ -1,7 +1,7 @@
-"""A process with many runs that go on until somebody ends them: `python many_runs.py STORE COUNT`.
+"""A process with many runs that stay active until somebody cancels them: `python many_runs.py STORE COUNT`.
 
-It says `going` when all of them go on. Then, a line at a time on its input, it tries to start one more and says how
-that went; at the end of its input it leaves.
+It prints `going` when all are active. For each line of its input it tries to start one more run and prints the
+outcome. At the end of its input it exits.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""An answer that the store has accepted counts, whatever comes between it and the owner of the run."""
+"""An answer that the store has accepted counts, even if the run's owner reads it late."""
 
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
@@ -34,15 +34,15 @@ ANA: dict[str, Any] = {"by": "ana", "reason": "seen"}
 
 
 def asking(timeout_s: float = 0.2, **approval: Any) -> Policy:
-    """A policy under which `bash` waits so long for a person."""
+    """A policy under which `bash` needs approval within this time."""
     return Policy(
         name="p", on_violation="request_approval", tool_rules=[Deny(["bash"])],
         approval=Approval(timeout_s=timeout_s, **approval),
     )  # fmt: skip
 
 
-def deaf(kind: type[Store], *given: Any) -> Any:
-    """A store whose commands reach no owner: the answer is there, and its owner has not read it yet."""
+def without_commands(kind: type[Store], *given: Any) -> Any:
+    """A store whose owners get no commands: it has the answer, and the owner has not read it yet."""
 
     class Deaf(kind):  # type: ignore[valid-type,misc]
         async def commands(self, *, after: int = 0) -> list[Command]:
@@ -53,8 +53,12 @@ def deaf(kind: type[Store], *given: Any) -> Any:
 
 @pytest.fixture(params=["memory", "sqlite"])
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
-    """One whose owners do not read their commands."""
-    found = deaf(MemoryStore) if request.param == "memory" else deaf(SQLiteStore, tmp_path / "p.db")
+    """A store whose owners get no commands."""
+    found = (
+        without_commands(MemoryStore)
+        if request.param == "memory"
+        else without_commands(SQLiteStore, tmp_path / "p.db")
+    )
     yield found
     await found.aclose()
 
@@ -68,10 +72,10 @@ async def until_pending(store: Store) -> ApprovalRequest:
 
 @pytest.mark.parametrize("granted", [True, False])
 @pytest.mark.parametrize("on_timeout", ["deny", "cancel"])
-async def test_an_answer_accepted_in_time_counts_though_its_owner_first_sees_that_the_time_is_up(
+async def test_an_answer_accepted_in_time_counts_even_if_its_owner_sees_the_timeout_first(
     store: Store, granted: bool, on_timeout: Any
 ) -> None:
-    """The record says who answered, the call does what they said, and nothing has expired."""
+    """The event log names the person, the call does what they decided, and nothing has expired."""
     adapter = FakeAdapter([CALL])
     async with Supervisor(store) as supervisor:
         handle = await supervisor.start(adapter, "go", policies=[asking(on_timeout=on_timeout)])
@@ -92,8 +96,10 @@ async def test_an_answer_accepted_in_time_counts_though_its_owner_first_sees_tha
 
 
 @pytest.mark.parametrize(("first", "second"), [(False, True), (True, False), (True, True)])
-async def test_of_a_page_and_an_approver_the_first_counts(store: Store, first: bool, second: bool) -> None:
-    """The store has accepted the page's answer, and its owner has not read it, when the approver answers."""
+async def test_the_first_of_an_answer_in_the_store_and_an_approvers_counts(
+    store: Store, first: bool, second: bool
+) -> None:
+    """When the approver answers, the store has accepted the other answer, and the owner has not read it."""
     given = ApprovalAnswer(granted=first, **ANA)
 
     async def approver(request: ApprovalRequest) -> ApprovalAnswer:
@@ -113,8 +119,8 @@ async def test_of_a_page_and_an_approver_the_first_counts(store: Store, first: b
     assert (approval.answer, approval.recorded) == (given, True)
 
 
-async def test_a_denial_counts_though_the_store_cannot_tell_the_approver_of_it(store: Store) -> None:
-    """It fails at the approver's answer, and works again when the call would be recorded."""
+async def test_a_stored_denial_counts_if_the_store_fails_at_the_approvers_answer(store: Store) -> None:
+    """The store works again when the call would be recorded."""
 
     class Forgets(type(store)):  # type: ignore[misc]
         async def answer(self, id: str, given: ApprovalAnswer, **at: Any) -> StoredApproval:
@@ -138,8 +144,8 @@ async def test_a_denial_counts_though_the_store_cannot_tell_the_approver_of_it(s
     assert (approval.state, approval.answer) == ("denied", ApprovalAnswer(granted=False, **ANA))
 
 
-async def test_an_approver_whose_answer_came_first_is_not_overruled(store: Store) -> None:
-    """Whoever answers next is told that the approval is closed."""
+async def test_a_later_answer_does_not_override_an_approvers(store: Store) -> None:
+    """The person who answers later gets the error that the approval is closed."""
     adapter = FakeAdapter([CALL, Pause(0.05)])
     async with Supervisor(store, approver=FakeApprover(True, by="bob")) as supervisor:
         handle = await supervisor.start(adapter, "go", policies=[asking(60)])
@@ -152,8 +158,10 @@ async def test_an_approver_whose_answer_came_first_is_not_overruled(store: Store
 
 
 @pytest.mark.parametrize("by", ["cancel", "client"])
-async def test_a_withdrawal_that_overtakes_an_accepted_answer_keeps_it(store: Store, by: str, tmp_path: Path) -> None:
-    """Whoever gave it is told at once that it came to nothing; the approval says what it was."""
+async def test_a_withdrawal_keeps_an_answer_that_was_accepted_before_it(
+    store: Store, by: str, tmp_path: Path
+) -> None:
+    """The person learns at once that the answer had no effect. The approval still has it."""
     given = ApprovalAnswer(granted=True, **ANA)
     adapter = FakeAdapter([Pause()])
     async with Supervisor(store) as supervisor, anyio.create_task_group() as tasks:
@@ -185,8 +193,10 @@ async def test_a_withdrawal_that_overtakes_an_accepted_answer_keeps_it(store: St
         assert audited(tmp_path / "p.db").findings == ()
 
 
-async def test_nobody_may_say_for_the_supervisor_that_the_time_is_up() -> None:
-    """Somebody of its name who uses its words is asked whether they may answer, elsewhere and as an approver."""
+async def test_a_person_cannot_pose_as_the_supervisors_timeout() -> None:
+    """An answer with the supervisor's name and text is checked like any other, from the store and from an
+    approver.
+    """
     theirs = ApprovalAnswer(granted=False, by="supervisor", reason="nobody answered in time", expired=True)
 
     async def approver(request: ApprovalRequest) -> ApprovalAnswer:
@@ -198,7 +208,7 @@ async def test_nobody_may_say_for_the_supervisor_that_the_time_is_up() -> None:
         request = await until_pending(store)
         with pytest.raises(ApprovalError) as refused:
             await answer(store, request.approval_id, theirs)
-        for _ in range(100):  # the approver has answered, too
+        for _ in range(100):  # the approver has answered too
             await checkpoint()
         await supervisor.approve(request.approval_id, by="ana")
         with anyio.fail_after(PATIENCE_S):

@@ -1,4 +1,4 @@
-"""Who may answer, and how much one yes covers: as the policy says, at every surface."""
+"""Who may approve, and what one approval covers: the policy decides, whatever interface the answer comes from."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.anyio
 
 
 def asking(**approval: Any) -> list[Policy]:
-    """A policy under which `bash` and `deploy` need a person, `deploy` for each place by itself."""
+    """A policy under which `bash` and `deploy` need approval, `deploy` separately for each target."""
     rules = [
         {"type": "blocklist", "id": "bash", "tools": ["bash"]},
         {"type": "count", "id": "deploy", "tool": "deploy", "max": 0, "key": "$.to"},
@@ -36,12 +36,12 @@ ANYONE_OF = {"approvers": ["ana", "@sre"]}
     ({"four_eyes": True}, None, [{"by": "ana"}, {"by": "bob"}], None),
     ({}, None, [{"scope": "session"}, {"scope": "run"}], {"scope": "once"}),
 ], ids=["a group", "a name", "who started it", "nobody knows who started it", "more than is allowed"])  # fmt: skip
-async def test_an_answer_counts_if_the_policy_lets_its_giver_give_it(
+async def test_an_answer_counts_if_the_policy_allows_its_author(
     approval: dict[str, Any], user: str | None, refused: list[dict[str, Any]], counts: dict[str, Any] | None
 ) -> None:
-    """By name, or by a group that the surface says they are of, a yes and a no alike; under four eyes not by who
-    started the run, and by nobody where that is not known. A yes that would cover more than the policy allows does
-    not count: the default is the one call.
+    """By name, or by a group that the interface reports; for approvals and denials alike. With `four_eyes`, the
+    person who started the run can't answer, and nobody can if that person is unknown. An approval with a wider scope
+    than the policy allows does not count; the default scope is one call.
     """
     store, adapter = MemoryStore(), FakeAdapter([Ask(id="c1", name="bash")])
     async with Supervisor(store) as supervisor:
@@ -60,8 +60,8 @@ async def test_an_answer_counts_if_the_policy_lets_its_giver_give_it(
     assert await pending(store) == []
 
 
-async def test_an_approver_in_the_process_is_held_to_it_too() -> None:
-    """What it answers does not count, and the call goes on waiting for somebody who may."""
+async def test_an_approver_in_the_process_is_checked_too() -> None:
+    """Its answer does not count, and the call stays pending."""
     store = MemoryStore()
     adapter = FakeAdapter([Ask(id="c1", name="bash")])
     eve = FakeApprover(True, by="eve")
@@ -76,8 +76,8 @@ async def test_an_approver_in_the_process_is_held_to_it_too() -> None:
     assert (before, [call.id for call in adapter.ran]) == ([], ["c1"])
 
 
-async def test_one_yes_covers_the_run_where_the_policy_allows_it() -> None:
-    """Later calls of that tool that the same rule asks about; not another tool, nor another key."""
+async def test_one_approval_covers_the_run_if_the_policy_allows_it() -> None:
+    """It covers later calls of the same tool under the same rule; neither another tool nor another key."""
     store = MemoryStore()
     steps = [
         Ask(id="c1", name="deploy", input={"to": "test"}),
@@ -107,8 +107,8 @@ async def test_one_yes_covers_the_run_where_the_policy_allows_it() -> None:
     {"rules": [{"type": "blocklist", "id": "ask", "tools": ["deploy"], "action": "request_approval"}]},
     {"nets": ["require human-approval before deploy"]},
 ], ids=["rule", "net"])  # fmt: skip
-async def test_a_covered_call_asks_nobody_and_nothing_says_it_did(written: dict[str, Any]) -> None:
-    """Not the record, not the store's list, not an approver; read again, the record is as it was judged."""
+async def test_a_covered_call_asks_nobody_and_nothing_claims_it_did(written: dict[str, Any]) -> None:
+    """Neither the event log, the store's list nor an approver. Replaying the log gives the same decisions."""
     policies = parse_policies({"name": "p", "on_violation": "deny", "approval": {"scope": "run"}, **written})
     store, shown = MemoryStore(), []
 
@@ -141,11 +141,11 @@ async def test_a_covered_call_asks_nobody_and_nothing_says_it_did(written: dict[
     ("session", {"four_eyes": True}, "ana", True),
     ("session", {"four_eyes": True}, None, True),
 ], ids=str)  # fmt: skip
-async def test_a_yes_for_the_session_holds_in_its_next_run_if_it_would_count_there(
+async def test_an_approval_for_the_session_covers_its_next_run_if_that_would_accept_it(
     scope: Any, approval: dict[str, Any], user: str | None, asks_again: bool
 ) -> None:
-    """One for the run does not. The next run's policy may allow less, or want others to answer, and it may be started
-    by whoever gave it.
+    """An approval for the run does not. The next run's policy may allow a smaller scope or other approvers, and the
+    approver may have started that run.
     """
 
     async def granting(request: ApprovalRequest) -> ApprovalAnswer:
@@ -212,8 +212,8 @@ async def test_a_yes_for_the_session_covers_nothing_of_a_rule_that_was_changed(
 
 
 @pytest.mark.parametrize(("by", "runs"), [("ana", ["n1"]), ("eve", [])])
-async def test_a_yes_for_one_call_that_has_not_run_is_used_if_it_would_count_now(by: str, runs: list[str]) -> None:
-    """It was given to a run that ended in order to ask, under a policy that let anyone answer."""
+async def test_an_unused_approval_for_one_call_is_used_if_the_new_policy_accepts_it(by: str, runs: list[str]) -> None:
+    """It was given to a run that had ended for it, under a policy that let anyone approve."""
     store = MemoryStore()
     adapter = FakeAdapter([Pause()])
     call = {"tool_name": "bash", "tool_call_id": "x", "tool_input": {"n": 1}, "policy_name": "p"}
@@ -230,8 +230,8 @@ async def test_a_yes_for_one_call_that_has_not_run_is_used_if_it_would_count_now
     assert [ran.id for ran in again.ran] == runs
 
 
-async def test_a_key_too_long_to_be_shown_whole_covers_nothing_else() -> None:
-    """Two that begin alike are not one: each is asked for."""
+async def test_an_approval_for_a_key_too_long_to_display_covers_no_other_key() -> None:
+    """Two keys with the same beginning need an approval each."""
     store = MemoryStore()
     long = "x" * 300
     steps = [Ask(id=f"c{n}", name="deploy", input={"to": f"{long}{n}"}) for n in range(2)]
@@ -246,8 +246,8 @@ async def test_a_key_too_long_to_be_shown_whole_covers_nothing_else() -> None:
     assert [e.covers for e in result.events if isinstance(e, ToolApprovalGranted)] == [(), ()]
 
 
-def test_a_stack_allows_what_all_of_it_allow() -> None:
-    """Approvers intersect, four eyes hold if anybody says so, and the narrowest scope counts."""
+def test_a_stack_accepts_an_answer_that_all_its_policies_accept() -> None:
+    """Approvers are intersected, `four_eyes` applies if any policy has it, and the smallest scope counts."""
     org = asking(approvers=["ana", "@sre"], scope="run")[0]
     team = asking(approvers=["ana", "bob"], four_eyes=True, scope="session", timeout_s=10)[0]
     merged = merge_policies([org, team]).approval

@@ -1,4 +1,4 @@
-"""The kill switch: runs end wherever they are, and none starts until that is lifted."""
+"""The kill switch cancels runs wherever they are, and freezes new starts until it is lifted."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -24,7 +24,7 @@ OTHER = RunContext(tenant="other", labels={"env": "test"})
 
 @asynccontextmanager
 async def running(store: MemoryStore, *contexts: RunContext) -> AsyncIterator[list[RunHandle]]:
-    """Runs that go on, each in a supervisor of its own; what is left of them is cancelled at the end."""
+    """Active runs, each in its own supervisor; any that remain are cancelled at the end."""
     async with Supervisor(store) as here, Supervisor(store) as there:
         handles = [
             await (here, there)[n % 2].start(FakeAdapter([Pause()]), "go", policies=[OPEN], context=context)
@@ -51,8 +51,8 @@ def summary(outcomes: list[KillOutcome]) -> list[tuple[str, str, bool]]:
     ({"session_id": 1}, [1]),
     ({"tenant": "nobody"}, []),
 ])  # fmt: skip
-async def test_the_runs_of_a_scope_end_and_no_other(scope: dict[str, Any], ends: list[int]) -> None:
-    """Whichever supervisor owns them; each is reported. One run is named by its id or its session's."""
+async def test_only_the_runs_of_a_scope_are_cancelled(scope: dict[str, Any], ends: list[int]) -> None:
+    """Whichever supervisor owns them; each is reported. A scope may name a run by its id or by its session."""
     store = MemoryStore()
     async with running(store, ACME, ACME, OTHER) as handles:
         scope = {
@@ -68,8 +68,8 @@ async def test_the_runs_of_a_scope_end_and_no_other(scope: dict[str, Any], ends:
     assert reasons == ["maintenance"] * len(ends)
 
 
-async def test_a_run_that_does_not_answer_in_time_is_reported_with_its_owner() -> None:
-    """It may end later; who was asked to end it is known."""
+async def test_a_run_that_does_not_end_in_time_is_reported_with_its_owner() -> None:
+    """It may end later, and the report says which owner got the command."""
     store = MemoryStore()
     owner = await store.register(Owner(owner_id="busy", host="elsewhere"), lease_s=3600)
     await store.create_run(RunInfo(run_id="silent", session_id="s"), epoch=owner.epoch)
@@ -80,8 +80,8 @@ async def test_a_run_that_does_not_answer_in_time_is_reported_with_its_owner() -
     assert outcome.owner.owner_id == "busy"
 
 
-async def test_an_order_reaches_the_owner_though_an_older_copy_gave_it_the_number_of_a_lost_one() -> None:
-    """As a standby does that took over without the latest orders."""
+async def test_a_command_reaches_its_owner_although_an_older_copy_reuses_the_number_of_a_lost_one() -> None:
+    """As after a failover to a standby without the latest commands."""
     store = MemoryStore()
     async with running(store, ACME) as [handle]:
         for _ in range(3):
@@ -93,8 +93,8 @@ async def test_an_order_reaches_the_owner_though_an_older_copy_gave_it_the_numbe
     assert summary(outcomes) == [(handle.run_id, "cancelled", True)]
 
 
-async def test_runs_that_nobody_could_end_are_ended_from_here() -> None:
-    """One whose owner is gone, one that it had not started yet, one that was created and never started."""
+async def test_runs_without_an_owner_are_ended_by_the_caller() -> None:
+    """A lost run, one that its owner had not started yet, and one that was created and never started."""
     store = MemoryStore()
     owner = await store.register(Owner(owner_id="gone"), lease_s=3600)
     await store.create_run(RunInfo(run_id="lost", session_id="s"), epoch=owner.epoch)
@@ -129,8 +129,8 @@ async def executing(store: MemoryStore) -> None:
 
 @pytest.mark.parametrize("start", [starting, once, executing])
 @pytest.mark.parametrize("scope", [{"everything": True}, {"tenant": "acme"}, {"label": "env=prod"}])
-async def test_nothing_of_a_blocked_scope_starts_until_it_is_lifted(start: Start, scope: dict[str, Any]) -> None:
-    """The error says who, when and why; nothing is launched or recorded. Who is not of the scope starts meanwhile."""
+async def test_no_run_of_a_frozen_scope_starts_until_it_is_lifted(start: Start, scope: dict[str, Any]) -> None:
+    """The error says who froze it, when and why. Nothing is launched or recorded. Other runs start meanwhile."""
     store = MemoryStore()
     switch = KillSwitch(store)
     await switch.block_starts(by="ana", reason="an incident", **scope)
@@ -151,7 +151,7 @@ async def test_nothing_of_a_blocked_scope_starts_until_it_is_lifted(start: Start
 
 
 def racing(look: int) -> Any:
-    """Everything is stopped, and starts blocked, right behind one of the looks that a start takes."""
+    """Everything is killed, and starts frozen, right after one of the checks of a start."""
     looks: list[None] = []
 
     async def blocks(usual: Any) -> Any:
@@ -165,8 +165,8 @@ def racing(look: int) -> Any:
     return store
 
 
-async def test_a_block_that_comes_while_a_run_starts_ends_it() -> None:
-    """It is looked for again once the run is its owner's; one that was created before the order ends by it."""
+async def test_a_freeze_during_a_start_ends_the_run() -> None:
+    """The start checks again once it owns the run. A run created before the command is ended by it."""
     adapter, late = FakeAdapter(), FakeAdapter([Pause()])
     store = racing(1)
     with pytest.raises(StartsBlockedError):
@@ -182,8 +182,8 @@ async def test_a_block_that_comes_while_a_run_starts_ends_it() -> None:
     *({}, {"everything": True, "tenant": "a"}, {"tenant": ""}, {"label": "env"}, {"label": "=x"}),
     *({"run_id": "none"}, {"everything": True, "by": ""}),
 ])  # fmt: skip
-async def test_a_scope_that_makes_no_sense_stops_nothing(scope: dict[str, Any]) -> None:
-    """Least of all everything; nor does nobody."""
+async def test_an_invalid_scope_cancels_nothing(scope: dict[str, Any]) -> None:
+    """Least of all everything. An empty `by` is invalid too."""
     store = MemoryStore()
     async with running(store, ACME) as handles:
         with pytest.raises(UsageError):
@@ -192,8 +192,8 @@ async def test_a_scope_that_makes_no_sense_stops_nothing(scope: dict[str, Any]) 
         assert not handles[0].done
 
 
-async def test_a_secret_in_a_reason_is_not_kept() -> None:
-    """As in everything else that is recorded."""
+async def test_a_secret_in_a_reason_is_redacted() -> None:
+    """As in all other stored text."""
     store = MemoryStore()
     secret = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
     await KillSwitch(store).block_starts(by="ana", reason=f"leaked {secret}", everything=True)
@@ -202,7 +202,7 @@ async def test_a_secret_in_a_reason_is_not_kept() -> None:
 
 
 async def test_a_run_that_ends_at_once_is_reported_too() -> None:
-    """Its owner may be faster than whoever asks for the list, or is told that the order is kept."""
+    """Its owner may be faster than the caller's listing, or than the confirmation of the command."""
 
     async def obeyed(send_command: Any, command: Any) -> Any:
         number = await send_command(command)

@@ -1,4 +1,4 @@
-"""A run has one owner: it is claimed once, lost when its owner is gone, and ended then by whoever sees it."""
+"""A run has one owner: it is claimed once, lost when its owner is gone, and then ended by whoever notices."""
 
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -32,7 +32,7 @@ async def ends(store: MemoryStore, session_id: str) -> list[type[ev.Event]]:
 
 
 class Leaseless(MemoryStore):
-    """Once `silent`, it renews no lease and lets nobody leave: whoever owns something seems dead."""
+    """Once `silent`, it neither renews a lease nor releases a run, so its owners seem dead."""
 
     silent = False
 
@@ -44,7 +44,7 @@ class Leaseless(MemoryStore):
 
 @anyone
 async def test_a_created_run_is_executed_once() -> None:
-    """Ten ask for it at the same time; the others learn whose it is."""
+    """Of ten callers at once, nine learn who owns it."""
     store = MemoryStore()
     run_id = await create_run(store, "go")
     adapter = FakeAdapter([Ask(id="c1", name="read")])
@@ -68,8 +68,8 @@ async def test_a_created_run_is_executed_once() -> None:
 
 
 @anyone
-async def test_a_run_whose_owner_left_before_it_started_is_not_lost() -> None:
-    """Nothing ends it, and whoever wants starts it."""
+async def test_a_run_released_before_it_started_is_not_lost() -> None:
+    """It is not ended, and any supervisor can start it."""
     store = MemoryStore()
     run_id = await create_run(store, "go")
     owner = await store.register(Owner(owner_id="left"), lease_s=3600)
@@ -81,8 +81,8 @@ async def test_a_run_whose_owner_left_before_it_started_is_not_lost() -> None:
 
 
 @anyone
-async def test_a_session_has_one_run_at_a_time_whoever_runs_it() -> None:
-    """Two `run_once` in one process do not double what the session may do."""
+async def test_a_session_has_one_run_at_a_time() -> None:
+    """Two `run_once` in one process do not double what a session may do."""
     store = MemoryStore()
     policy = Policy(name="p", limits=Limits(max_tool_calls=3))
     adapter = FakeAdapter([Ask(id=f"c{n}", name="read") for n in range(3)])
@@ -105,7 +105,7 @@ async def test_a_session_has_one_run_at_a_time_whoever_runs_it() -> None:
 
 
 def slow(seconds: float) -> Any:
-    """A method of a store that takes so many seconds more."""
+    """A store method that takes this many seconds longer."""
 
     async def later(usual: Any, *given: Any, **more: Any) -> Any:
         await anyio.sleep(seconds)
@@ -116,8 +116,8 @@ def slow(seconds: float) -> Any:
 
 @pytest.mark.trio
 @pytest.mark.parametrize("look_s", [0, 10 * LEASE_S])
-async def test_an_owner_that_is_there_keeps_its_runs(look_s: float, autojump_clock: object) -> None:
-    """However long they take: the lease is renewed, also beside a long look for lost runs. Then it leaves."""
+async def test_a_live_owner_keeps_its_runs(look_s: float, autojump_clock: object) -> None:
+    """Its lease is renewed, also during a slow search for lost runs. Then it closes."""
     store = around(lost_runs=slow(look_s))
     async with Supervisor(store) as supervisor:
         handle = await supervisor.start(FakeAdapter([Pause(100 * LEASE_S)]), "go", policies=[OPEN])
@@ -137,8 +137,8 @@ async def test_an_owner_that_is_there_keeps_its_runs(look_s: float, autojump_clo
 
 
 @pytest.mark.trio
-async def test_another_supervisor_ends_what_is_lost_and_the_old_owner_is_fenced(autojump_clock: object) -> None:
-    """One terminal event; a call that the old owner's agent asks for afterwards does not run."""
+async def test_another_supervisor_ends_lost_runs_and_their_old_owner_is_fenced(autojump_clock: object) -> None:
+    """There is one terminal event, and a call that the old owner's agent proposes later does not run."""
     store = Leaseless()
     adapter = FakeAdapter([Ask(id="c1", name="read"), Pause(10 * LEASE_S), Ask(id="c2", name="read")])
     async with Supervisor(store) as old:
@@ -163,8 +163,8 @@ async def test_another_supervisor_ends_what_is_lost_and_the_old_owner_is_fenced(
     assert [event.seq for event in await stored_events(store, "s")] == list(range(1, end.seq + 1))
 
 
-async def left(store: MemoryStore, adapter: FakeAdapter, policy: Policy, session_id: str = "s") -> str:
-    """The id of a run whose supervisor vanished while it went on."""
+async def lost_run_id(store: MemoryStore, adapter: FakeAdapter, policy: Policy, session_id: str = "s") -> str:
+    """The id of a run whose supervisor vanished while it was active."""
     owner = await store.register(Owner(owner_id="gone"), lease_s=3600)
     run = RunInfo(run_id="left", session_id=session_id, spec={"prompt": "go"})
     await store.create_run(run, epoch=owner.epoch)
@@ -179,11 +179,11 @@ async def left(store: MemoryStore, adapter: FakeAdapter, policy: Policy, session
 
 
 @anyone
-async def test_a_held_call_of_a_lost_run_is_asked_again() -> None:
-    """Nobody can answer for the owner that is gone; the next run of the session asks anew, and nothing is assumed."""
+async def test_a_pending_call_of_a_lost_run_is_asked_again() -> None:
+    """Nobody can answer for the lost owner. The next run of the session requests the approval again."""
     store, asking = MemoryStore(), denying("request_approval")
     steps = [Ask(id="c1", name="bash", input={"command": "rm x"})]
-    run_id = await left(store, FakeAdapter(steps), asking)
+    run_id = await lost_run_id(store, FakeAdapter(steps), asking)
     (request,) = await pending(store)
     with pytest.raises(ApprovalError, match="is gone; a run that resumes its session asks again") as gone:
         await answer(store, request.approval_id, ApprovalAnswer(granted=True, by="ana"))
@@ -209,8 +209,8 @@ async def test_a_held_call_of_a_lost_run_is_asked_again() -> None:
 
 @anyone
 @pytest.mark.parametrize(("reported", "own"), [((150,), 50), ((150, 160), 60), ((40,), 40)])
-async def test_a_lost_run_used_what_its_session_had_not_used_before(reported: tuple[int, ...], own: int) -> None:
-    """Of a sum that goes on over runs its own part, as its owner would have said; a sum from zero is all its own."""
+async def test_a_lost_run_is_charged_only_for_its_own_usage(reported: tuple[int, ...], own: int) -> None:
+    """Of a total that continues over runs, only the difference; of one that starts at zero, all."""
 
     def says(tokens: int) -> ev.TokenUsageUpdated:
         return ev.TokenUsageUpdated(scope="cumulative", input_tokens=tokens)
@@ -231,10 +231,10 @@ async def test_a_lost_run_used_what_its_session_had_not_used_before(reported: tu
 
 
 @anyone
-async def test_following_a_lost_run_ends() -> None:
-    """Whether or not anybody has ended it meanwhile."""
+async def test_a_subscription_to_a_lost_run_ends() -> None:
+    """Whether or not the run has been ended meanwhile."""
     store = MemoryStore()
-    run_id = await left(store, FakeAdapter([Ask(id="c1", name="bash")]), denying("request_approval"))
+    run_id = await lost_run_id(store, FakeAdapter([Ask(id="c1", name="bash")]), denying("request_approval"))
     async with Supervisor(store) as supervisor:
         with anyio.fail_after(PATIENCE_S):
             async with supervisor.subscribe(run_id=run_id) as events:
@@ -244,10 +244,10 @@ async def test_following_a_lost_run_ends() -> None:
 
 
 @anyone
-async def test_what_a_lost_run_left_running_is_ended_and_reported() -> None:
-    """By whoever ends it; the record has the evidence."""
+async def test_orphan_processes_of_a_lost_run_are_ended_and_reported() -> None:
+    """By the process that ends the run; the event log has the outcome."""
     store = MemoryStore()
-    run_id = await left(store, FakeAdapter([Ask(id="c1", name="bash")]), denying("request_approval"))
+    run_id = await lost_run_id(store, FakeAdapter([Ask(id="c1", name="bash")]), denying("request_approval"))
     marks: list[str] = []
 
     async def end_orphans(mark: str) -> dict[str, Any]:
@@ -267,8 +267,8 @@ async def test_what_a_lost_run_left_running_is_ended_and_reported() -> None:
 
 @anyone
 @pytest.mark.parametrize("kills", [False, True])
-async def test_remains_that_cannot_be_ended_keep_no_other_lost_run_from_its_end(kills: bool) -> None:
-    """The run stays lost, as its agent may still act; whoever ends it alone is told."""
+async def test_orphan_processes_that_cannot_be_ended_do_not_keep_other_lost_runs(kills: bool) -> None:
+    """Their run stays lost, as its agent may still act. Ending that run alone reports the error."""
     store = MemoryStore()
     owner = await store.register(Owner(owner_id="gone"), lease_s=3600)
     for name in ("first", "second"):
@@ -292,7 +292,7 @@ async def test_remains_that_cannot_be_ended_keep_no_other_lost_run_from_its_end(
 
 
 class Ending:
-    """Ends remains when it is let, and says when it was asked to."""
+    """Ends orphan processes when it is let, and signals when it was called."""
 
     def __init__(self) -> None:
         self.was_requested, self.let = anyio.Event(), anyio.Event()
@@ -306,9 +306,9 @@ class Ending:
 @anyone
 @pytest.mark.parametrize("finishes", [True, False])
 async def test_a_start_waits_while_another_owner_ends_the_lost_run_of_its_session(finishes: bool) -> None:
-    """It goes on then; and ends the run itself where the other one went away meanwhile."""
+    """Then it continues. If that owner has gone, it ends the lost run itself."""
     store, ending, handles = MemoryStore(), Ending(), []
-    await left(store, FakeAdapter([Ask(id="c1", name="bash")]), denying("request_approval"))
+    await lost_run_id(store, FakeAdapter([Ask(id="c1", name="bash")]), denying("request_approval"))
     async with Supervisor(store) as supervisor, anyio.create_task_group() as tasks:
 
         async def start() -> None:
@@ -333,10 +333,10 @@ async def test_a_start_waits_while_another_owner_ends_the_lost_run_of_its_sessio
 
 
 @pytest.mark.trio
-async def test_a_start_takes_over_what_another_owner_never_ends(autojump_clock: object) -> None:
-    """Its lease is over some time, and the session is not kept for good."""
+async def test_a_start_takes_over_a_lost_run_that_another_owner_never_ends(autojump_clock: object) -> None:
+    """That owner's lease runs out, so the session is not blocked for ever."""
     store, ending = MemoryStore(), Ending()
-    await left(store, FakeAdapter([Ask(id="c1", name="bash")]), denying("request_approval"))
+    await lost_run_id(store, FakeAdapter([Ask(id="c1", name="bash")]), denying("request_approval"))
     async with Supervisor(store) as supervisor, anyio.create_task_group() as elsewhere:
         elsewhere.start_soon(partial(reap, store, end_orphans=ending.end_orphans))
         await ending.was_requested.wait()
@@ -353,8 +353,8 @@ async def test_a_start_takes_over_what_another_owner_never_ends(autojump_clock: 
 
 
 @anyone
-async def test_a_start_that_is_cancelled_leaves_no_created_run() -> None:
-    """Whenever it is cancelled: the run was never stored, or has an end."""
+async def test_a_cancelled_start_leaves_no_created_run() -> None:
+    """Whenever it is cancelled, the run was either never stored or has ended."""
     for checkpoints in range(1, 12):
         store = MemoryStore()
         async with Supervisor(store) as supervisor, anyio.create_task_group() as tasks:
@@ -374,8 +374,8 @@ async def test_a_start_that_is_cancelled_leaves_no_created_run() -> None:
 
 
 @anyone
-async def test_a_start_cancelled_while_it_is_stored_is_withdrawn() -> None:
-    """A store may store what whoever asked for it does not wait for any more."""
+async def test_a_start_cancelled_while_the_store_creates_its_run_is_withdrawn() -> None:
+    """The store may still store the run after its caller stopped waiting."""
 
     async def cancelled(create_run: Any, *run: Any, **more: Any) -> Any:
         stored = await create_run(*run, **more)
@@ -397,7 +397,7 @@ async def test_a_start_cancelled_while_it_is_stored_is_withdrawn() -> None:
 
 @anyone
 async def test_a_cancel_between_creation_and_start_is_honoured() -> None:
-    """By any scope; the agent is not started, and the record says why."""
+    """With any scope. The agent is not started, and the event log has the reason."""
     for scope in ("run", "session", "all"):
         store, adapter = MemoryStore(), FakeAdapter()
         run_id = await create_run(store, "go", session_id="s")
@@ -411,7 +411,7 @@ async def test_a_cancel_between_creation_and_start_is_honoured() -> None:
 
 
 def noted(reads: list[list[int]]) -> Any:
-    """The method `commands` of a store, which notes the numbers of what it gives."""
+    """A store's method `commands` that also appends the number of each returned command."""
 
     async def commands(usual: Any, **which: Any) -> Any:
         found = await usual(**which)
@@ -422,8 +422,8 @@ def noted(reads: list[list[int]]) -> Any:
 
 
 @anyone
-async def test_an_old_cancel_ends_no_later_run_and_is_not_read_again() -> None:
-    """Neither one to all nor one to its session, whatever date it bears; none of thousands is looked at."""
+async def test_an_old_cancel_command_ends_no_later_run_and_is_not_read_again() -> None:
+    """Whether it is for all runs or one session, and whatever its date. Thousands of them cost nothing."""
     reads: list[list[int]] = []
     store = around(commands=noted(reads))
     for _ in range(2000):
@@ -436,8 +436,8 @@ async def test_an_old_cancel_ends_no_later_run_and_is_not_read_again() -> None:
 
 
 @pytest.mark.trio
-async def test_each_command_is_read_once_and_none_is_not_looked_for_all_the_time(autojump_clock: object) -> None:
-    """An idle supervisor waits for the store to say that something is there, and reads commands only if some are."""
+async def test_each_command_is_read_once_without_polling(autojump_clock: object) -> None:
+    """An idle supervisor waits until the store notifies it, and reads commands only if there are any."""
     reads: list[list[int]] = []
     store = around(commands=noted(reads))
     async with Supervisor(store) as supervisor:
@@ -451,8 +451,8 @@ async def test_each_command_is_read_once_and_none_is_not_looked_for_all_the_time
 
 
 @anyone
-async def test_a_created_run_that_another_has_started_meanwhile_is_not_started_again() -> None:
-    """Between the look at it and the claim it was begun, and its owner killed: it is lost, not created."""
+async def test_a_created_run_that_was_started_meanwhile_is_not_started_again() -> None:
+    """It was started between the check and the claim, and its owner was killed, so it is lost."""
 
     async def begun_after(run: Any, run_id: str) -> Any:
         seen = await run(run_id)
@@ -476,10 +476,10 @@ async def test_a_created_run_that_another_has_started_meanwhile_is_not_started_a
 @pytest.mark.parametrize(
     ("kind", "settled"), [("fenced", True), ("closed", True), ("unwritable", False), (None, True)]
 )
-async def test_a_lease_that_was_not_renewed_is_tried_again_soon_unless_it_is_gone(
+async def test_a_failed_renewal_is_retried_soon_unless_the_lease_is_gone(
     kind: StoreErrorKind | None, settled: bool
 ) -> None:
-    """An owner that was let go, and a closed store, answer the same each time."""
+    """A released owner and a closed store give the same answer each time."""
 
     async def refuses(*_: Any, **lease: Any) -> None:
         if kind is not None:
@@ -495,8 +495,8 @@ async def test_a_lease_that_was_not_renewed_is_tried_again_soon_unless_it_is_gon
 
 @pytest.mark.trio
 @pytest.mark.parametrize("by_order", [False, True])
-async def test_who_ends_more_than_a_lease_is_long_ends_all(by_order: bool, autojump_clock: object) -> None:
-    """Lost runs and such as never started: nobody renews the lease of who only ends them."""
+async def test_ending_runs_for_longer_than_a_lease_ends_them_all(by_order: bool, autojump_clock: object) -> None:
+    """Lost runs and unstarted ones. A process that only ends runs does not renew a lease."""
     store = around(claim_run=slow(LEASE_S * 0.6))
     gone = (await store.register(Owner(owner_id="gone"), lease_s=LEASE_S)).epoch
     for n in range(4):
@@ -514,8 +514,8 @@ async def test_who_ends_more_than_a_lease_is_long_ends_all(by_order: bool, autoj
 
 
 @pytest.mark.trio
-async def test_many_runs_that_nobody_owns_are_ended_several_at_a_time(autojump_clock: object) -> None:
-    """Those of one session one after another, as a claim of one keeps the others; commits are slow."""
+async def test_many_ownerless_runs_are_ended_concurrently(autojump_clock: object) -> None:
+    """Those of one session in turn, since a claim of one excludes the others. Commits are slow."""
     store, began = around(claim_run=slow(1)), trio.current_time()
     for n in range(100):
         await store.create_run(RunInfo(run_id=f"r{n}", session_id=f"s{n // 2}", created_at=datetime.now(UTC)))

@@ -1,4 +1,4 @@
-"""A session of several runs: its past is folded, handed over and counted on, also where its client has lost it."""
+"""A session of several runs: its past is replayed, passed to the agent and counted, even if the agent has lost it."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -45,17 +45,17 @@ async def two_runs(first: FakeAdapter, second: FakeAdapter, policy: Policy, **mo
     (resuming(), "replay", None, True),
     (resuming(), "none", None, False),
 ])  # fmt: skip
-async def test_a_session_is_resumed_by_the_client_or_told_or_neither(
+async def test_a_session_is_resumed_natively_or_by_replay_or_not_at_all(
     second: FakeAdapter, continuation: Any, resumes: str | None, is_told: bool
 ) -> None:
-    """`auto` resumes natively where the adapter can and it was its session; the caller's choice holds over that."""
+    """`auto` resumes natively if the adapter can and ran the session before. The caller's choice overrides it."""
     one, _ = await two_runs(resuming(PAST), second, OPEN, continuation=continuation)
 
     assert (second.launches[-1].resume, second.launches[-1].transcript) == (resumes, one.events if is_told else ())
 
 
-async def test_a_continuation_that_cannot_be_is_an_error_before_the_start() -> None:
-    """Native without resume, native without a session, and words that mean nothing."""
+async def test_an_impossible_continuation_is_an_error_before_the_start() -> None:
+    """Native without support, native without a session, and unknown words."""
     adapter = FakeAdapter()
     for continuation, given in (("native", adapter), ("often", adapter), ("native", resuming())):
         with pytest.raises(UsageError):
@@ -63,8 +63,8 @@ async def test_a_continuation_that_cannot_be_is_an_error_before_the_start() -> N
         assert given.launches == []
 
 
-async def test_turns_count_on_through_the_session() -> None:
-    """An adapter numbers from 1 in each run; the record counts on."""
+async def test_turn_numbers_continue_through_the_session() -> None:
+    """An adapter numbers each run from 1; the event log continues."""
     second = FakeAdapter([ev.TurnStarted(turn=1), Ask(id="d1", name="read", turn=1), ev.TurnStarted(turn=2)])
     _, result = await two_runs(FakeAdapter(PAST), second, OPEN)
     turns = [event.turn for event in result.events if isinstance(event, (ev.TurnStarted, ev.ToolCallStarted))]
@@ -72,8 +72,8 @@ async def test_turns_count_on_through_the_session() -> None:
     assert turns == [3, 3, 4]
 
 
-async def test_rules_see_the_whole_session_and_limits_each_run() -> None:
-    """What started in the first run counts as evidence in the second; run limits begin again."""
+async def test_rules_apply_to_the_session_and_run_limits_to_each_run() -> None:
+    """A call started in the first run is evidence in the second. Run limits start again."""
     from proctor.policies.reading import parse_policies
 
     (policy,) = parse_policies(
@@ -90,8 +90,8 @@ async def test_rules_see_the_whole_session_and_limits_each_run() -> None:
     assert [call.id for call in second.ran] == ["d1"]
 
 
-async def test_a_run_is_executed_once() -> None:
-    """An unknown run, and one that was started, are errors."""
+async def test_a_run_cannot_be_executed_twice() -> None:
+    """Executing an unknown or a started run is an error."""
     store = MemoryStore()
     run_id = await create_run(store, "go", metadata={"ticket": 7})
     adapter = FakeAdapter()
@@ -136,7 +136,7 @@ async def first_run(policy: Policy, kind: type[MemoryStore] = MemoryStore) -> tu
 
 
 class Grouping(FakeAdapter):
-    """An agent whose errors come out of a task group."""
+    """An agent whose errors come from a task group."""
 
     @asynccontextmanager
     async def _opened(self, launch: Launch) -> AsyncIterator[Provider]:
@@ -145,10 +145,10 @@ class Grouping(FakeAdapter):
 
 
 @pytest.mark.parametrize("kind", [FakeAdapter, Grouping])
-async def test_it_begins_anew_with_the_conversation_so_far_and_the_record_says_so(kind: type[FakeAdapter]) -> None:
-    """What it is told is the past, without the prompt of the run that goes on: one start, one prompt, one end.
+async def test_a_lost_native_session_is_replaced_by_a_replay_and_recorded(kind: type[FakeAdapter]) -> None:
+    """The agent gets the past without the current prompt: one start, one prompt, one end.
 
-    The next run resumes the session that was begun then.
+    The next run resumes the new native session.
     """
     store, one = await first_run(OPEN)
     later = kind(LATER, capabilities=CAN_RESUME, lacking=gone())
@@ -171,8 +171,10 @@ async def test_it_begins_anew_with_the_conversation_so_far_and_the_record_says_s
     assert [launch.resume for launch in third.launches] == ["own-2"]
 
 
-async def test_usage_and_turns_count_once_and_the_record_folds_to_the_live_state() -> None:
-    """The client's meter begins at 0 in its new session; the session's turns count on."""
+async def test_usage_and_turns_of_a_restarted_agent_count_once() -> None:
+    """The agent counts from 0 in its new session, and the session's turns continue. Replaying the log gives the live
+    state.
+    """
     policy = Policy(name="p", limits=Limits(max_tool_calls=3, max_turns=5))
     store, _ = await first_run(policy)
     two = await run_once(lacking(), "which?", policies=[policy], store=store, session_id="s")
@@ -186,8 +188,8 @@ async def test_usage_and_turns_count_once_and_the_record_folds_to_the_live_state
     assert monitor.finish().rules == two.policy.rules
 
 
-async def test_native_is_the_clients_own_session_or_nothing() -> None:
-    """The error says what else there is."""
+async def test_native_never_falls_back_to_a_replay() -> None:
+    """The error names the alternatives."""
     store, _ = await first_run(OPEN)
     later = lacking()
     with pytest.raises(UnknownSessionError, match="`own-1`; continuation=`replay` tells it the conversation"):
@@ -197,7 +199,7 @@ async def test_native_is_the_clients_own_session_or_nothing() -> None:
 
 
 class Twice(FakeAdapter):
-    """An agent that will not begin at all."""
+    """An agent that never starts."""
 
     @asynccontextmanager
     async def _opened(self, launch: Launch) -> AsyncIterator[Provider]:
@@ -206,7 +208,7 @@ class Twice(FakeAdapter):
 
 
 class Late(FakeAdapter):
-    """An agent that has begun when it says so."""
+    """An agent that has already started when it fails."""
 
     @asynccontextmanager
     async def _opened(self, launch: Launch) -> AsyncIterator[Provider]:
@@ -222,10 +224,10 @@ class Late(FakeAdapter):
     (lambda: Twice(capabilities=CAN_RESUME, lacking=gone()), UnknownSessionError, 2, []),
     (lambda: Late(LATER, capabilities=CAN_RESUME), UnknownSessionError, 1, ["d1"]),
 ], ids=["no network", "not logged in", "will not begin at all", "has begun"])  # fmt: skip
-async def test_it_begins_anew_only_where_the_session_is_gone_and_nothing_has_begun_and_only_once(
+async def test_an_agent_is_restarted_only_once_and_only_if_its_session_is_gone_and_nothing_has_started(
     agent: Callable[[], FakeAdapter], error: type[Exception], opened: int, ran: list[str]
 ) -> None:
-    """A client that cannot be reached may well have the session; what one has begun would be done twice."""
+    """An unreachable agent may still have the session, and a started one would repeat its actions."""
     store, _ = await first_run(OPEN)
     later = agent()
     with pytest.raises(error) as raised:
@@ -236,7 +238,7 @@ async def test_it_begins_anew_only_where_the_session_is_gone_and_nothing_has_beg
 
 
 class Hanging(FakeAdapter):
-    """An agent that takes for ever to begin, the second time."""
+    """An agent whose second start never finishes."""
 
     def __init__(self) -> None:
         super().__init__(capabilities=CAN_RESUME, lacking=gone())
@@ -250,8 +252,7 @@ class Hanging(FakeAdapter):
             yield provider
 
 
-async def test_a_cancel_ends_it_while_it_begins_anew() -> None:
-    """As it ends one that begins the first time."""
+async def test_a_restarting_agent_can_be_cancelled() -> None:
     store, _ = await first_run(OPEN)
     later = Hanging()
     async with Supervisor(store) as supervisor:
@@ -265,7 +266,7 @@ async def test_a_cancel_ends_it_while_it_begins_anew() -> None:
 
 
 class Unreadable(MemoryStore):
-    """A store whose events cannot be read for a while."""
+    """A store whose events can't be read for some time."""
 
     down = False
 
@@ -277,7 +278,7 @@ class Unreadable(MemoryStore):
 
 
 async def test_a_past_that_cannot_be_read_fails_the_run() -> None:
-    """An agent that knows nothing of it must not go on as if there were none."""
+    """An agent must not continue as if it had no past."""
     store, _ = await first_run(OPEN, Unreadable)
 
     class Failing(FakeAdapter):

@@ -1,4 +1,4 @@
-"""A start that is cancelled while it waits for preflight of a large policy: as if it had never been asked for."""
+"""A start that is cancelled during preflight of a large policy leaves nothing behind."""
 
 import asyncio
 import threading
@@ -18,13 +18,13 @@ pytestmark = pytest.mark.anyio
 
 
 def large() -> list[Policy]:
-    """Policies whose preflight takes so long that it leaves the event loop."""
+    """Policies whose preflight takes so long that it runs in a thread."""
     inputs = [{"tool": "x", "where": [{"path": f"$.a{n}", "equals": n}]} for n in range(400)]
     return parse_policies({"name": "p", "rules": [{"type": "blocklist", "tools": [each]} for each in inputs]})
 
 
 class Preflight:
-    """The real one; once it asks whether to stop, it has `begun`, and goes on when it is `let`."""
+    """The real preflight. When it polls `should_stop`, it sets `begun` and waits for `let`."""
 
     def __init__(self) -> None:
         self.begun, self.let, self.over = threading.Event(), threading.Event(), threading.Event()
@@ -47,7 +47,7 @@ class Preflight:
 async def cancelled(
     start: Callable[[], Coroutine[Any, Any, object]], begun: threading.Event, *, by_task: bool
 ) -> None:
-    """Cancel a start that has begun: its own task, as asyncio does, or the scope around it."""
+    """Cancel a start in progress: its own task, as asyncio does, or the scope around it."""
     if by_task:
         task = asyncio.ensure_future(start())
         await anyio.to_thread.run_sync(begun.wait, PATIENCE_S)
@@ -62,7 +62,7 @@ async def cancelled(
 
 
 @pytest.mark.parametrize("created", [False, True], ids=["start", "execute"])
-@pytest.mark.parametrize(  # a task of trio is cancelled by its scope only
+@pytest.mark.parametrize(  # trio cancels scopes, not tasks
     ("anyio_backend", "by_task"),
     [("asyncio", False), ("asyncio", True), ("trio", False)],
     ids=["asyncio-scope", "asyncio-task", "trio-scope"],
@@ -70,7 +70,9 @@ async def cancelled(
 async def test_a_start_cancelled_during_preflight_leaves_nothing(
     monkeypatch: pytest.MonkeyPatch, created: bool, by_task: bool
 ) -> None:
-    """No run and no claim of it; the session and the room are free, preflight ends, the supervisor can be left."""
+    """No run and no claim remain. The session and the slot are free, preflight stops, and the supervisor can be
+    closed.
+    """
     watched, store, adapter = Preflight(), MemoryStore(), FakeAdapter()
     monkeypatch.setattr(plan, "preflight", watched)
     given: dict[str, Any] = {"run_id": "r", "session_id": "s"}
@@ -99,8 +101,8 @@ async def test_a_start_cancelled_during_preflight_leaves_nothing(
     assert len(adapter.launches) == supervisor.statistics().started == 1
 
 
-async def test_a_supervisor_is_left_while_a_start_waits_for_preflight(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By a cancel of both: nothing waits for the thread, and nothing is stored."""
+async def test_a_supervisor_can_be_closed_while_a_start_waits_for_preflight(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both are cancelled. The close does not wait for the thread, and nothing is stored."""
     watched, store = Preflight(), MemoryStore()
     monkeypatch.setattr(plan, "preflight", watched)
     with anyio.fail_after(PATIENCE_S):

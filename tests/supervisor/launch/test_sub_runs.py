@@ -1,4 +1,4 @@
-"""Runs that an agent starts: they draw on what is left of the budgets of the run that started them."""
+"""Child runs, which an agent starts: they use the shared budgets of their parent run."""
 
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -30,7 +30,7 @@ WEB = RunContext(tenant="acme", user="ana", labels={"team": "web"})
 
 
 def agent(*steps: Callable[[LoopGate], Awaitable[Any]], calls: int = 1) -> FunctionAdapter:
-    """Makes a given number of calls of its own, then takes its steps."""
+    """An agent that makes a number of calls, then its steps."""
 
     async def loop(gate: LoopGate, prompt: str) -> None:
         search = gate.tool(name="search", refused="tell")(lambda: "found")
@@ -43,7 +43,7 @@ def agent(*steps: Callable[[LoopGate], Awaitable[Any]], calls: int = 1) -> Funct
 
 
 def starting(run: Callable[[], Awaitable[RunResult]], found: list[RunResult]) -> Callable[[LoopGate], Awaitable[Any]]:
-    """A step that runs another agent, in a tool."""
+    """A step that runs another agent in a tool."""
 
     async def step(gate: LoopGate) -> None:
         async def delegate() -> str:
@@ -59,8 +59,8 @@ async def used(store: Store) -> dict[str, float]:
     return {f"{line.budget} {line.key}".strip(): line.used for line in await store.budgets()}
 
 
-async def test_a_sub_run_without_policy_store_or_context_of_its_parent_draws_on_its_budgets() -> None:
-    """Three levels: each calls as often as it likes, all together no more than there is; records name the share."""
+async def test_a_child_run_without_its_parents_policy_store_or_context_uses_its_budgets() -> None:
+    """On three levels, the calls of all runs together stay within the budget, and events name the account."""
     store, found = MemoryStore(), list[RunResult]()
     third = agent(calls=9)
     second = agent(starting(partial(run_once, third, "go", policies=FREE), found), calls=2)
@@ -89,8 +89,8 @@ async def in_a_block(adapter: FunctionAdapter, prompt: str, **more: Any) -> RunR
 
 
 @pytest.mark.parametrize("run", [run_once, in_a_block])
-async def test_a_sub_run_that_names_another_team_draws_on_both(run: Callable[..., Awaitable[RunResult]]) -> None:
-    """Its context is its own, and its parent's share is used all the same."""
+async def test_a_child_run_with_another_team_uses_both_budgets(run: Callable[..., Awaitable[RunResult]]) -> None:
+    """It has its own context, and also uses its parent's account."""
     store, found = MemoryStore(), list[RunResult]()
     sub = partial(run, agent(calls=3), "go", policies=ORG, context=RunContext(labels={"team": "ops"}))
 
@@ -99,8 +99,8 @@ async def test_a_sub_run_that_names_another_team_draws_on_both(run: Callable[...
     assert await used(store) == {'org/team $.labels.team="ops"': 3, 'org/team $.labels.team="web"': 5}
 
 
-async def test_what_a_sub_run_s_policy_says_of_the_same_budget_holds_if_it_is_tighter() -> None:
-    """Nor does a laxer one loosen what its parent is under: a share is drawn on once, by the tightest."""
+async def test_a_child_runs_own_amount_for_the_same_budget_applies_if_it_is_stricter() -> None:
+    """A larger amount weakens nothing. Each account is charged once, under the strictest amount."""
     store, found = MemoryStore(), list[RunResult]()
     tight, lax = (
         parse_policies(f"""
@@ -113,12 +113,12 @@ budgets: [{{name: team, max_tool_calls: {most}, per: $.labels.team, action: {act
 
     await run_once(agent(*subs, calls=0), "go", policies=ORG, store=store, context=WEB)
 
-    assert [len(one.calls) for one in found] == [2, 2]  # a call of the parent is the tool that starts each
+    assert [len(one.calls) for one in found] == [2, 2]  # the tool that starts a child is itself a call of the parent
     assert await used(store) == {'org/team $.labels.team="web"': 6}
 
 
-async def test_a_session_s_budget_holds_for_the_sessions_that_it_starts() -> None:
-    """The share is the one of the parent's session."""
+async def test_a_session_budget_applies_to_the_sessions_that_it_starts() -> None:
+    """The account is that of the parent's session."""
     own = parse_policies("{name: p, budgets: [{name: s, max_tool_calls: 4, window: session, action: deny}]}")
     store, found = MemoryStore(), list[RunResult]()
     subs = [starting(partial(run_once, agent(calls=2), "go", policies=FREE), found) for _ in range(2)]
@@ -129,8 +129,8 @@ async def test_a_session_s_budget_holds_for_the_sessions_that_it_starts() -> Non
     assert await used(store) == {'p/s $.session_id="s1"': 4}
 
 
-async def test_money_is_counted_by_the_parent_s_prices() -> None:
-    """A model that only the parent's policy has a price for costs as much in a sub-run."""
+async def test_a_child_runs_cost_uses_its_parents_prices() -> None:
+    """Even for a model that only the parent's policy has a price for."""
     priced = parse_policies("""
 name: org
 prices: {own: {input_usd_per_mtok: 1000000, output_usd_per_mtok: 0}}
@@ -146,11 +146,11 @@ budgets: [{name: money, max_cost_usd: 10}]
     with pytest.raises(PolicyViolationError, match=r"\$12\.00 used"):
         await run_once(agent(starting(sub, found), calls=0), "go", policies=priced, store=store)
 
-    assert 10 < (await used(store))["org/money"] < 20  # of 20, had nobody counted
+    assert 10 < (await used(store))["org/money"] < 20  # of 20, if the calls were not counted
 
 
-async def test_a_run_of_a_supervisor_and_one_that_is_executed_later_are_sub_runs_too() -> None:
-    """Whoever executes it: what it inherits stands in its row."""
+async def test_supervised_runs_and_runs_executed_later_are_child_runs_too() -> None:
+    """Whoever executes them: the stored run has what it inherits."""
     store, found, created = MemoryStore(), list[RunResult](), list[str]()
 
     async def supervised() -> RunResult:
@@ -167,8 +167,8 @@ async def test_a_run_of_a_supervisor_and_one_that_is_executed_later_are_sub_runs
     assert await used(store) == {'org/team $.labels.team="web"': 6}
 
 
-async def test_a_sub_run_in_another_store_is_refused(tmp_path: Path) -> None:
-    """Nobody could count there what it uses of its parent's budgets; the same file opened again is the same store."""
+async def test_a_child_run_in_another_store_is_rejected(tmp_path: Path) -> None:
+    """Its usage could not be charged to its parent's budgets. The same file opened again is the same store."""
     found: list[RunResult] = []
     async with SQLiteStore(tmp_path / "runs.db") as store, SQLiteStore(tmp_path / "runs.db") as again:
         same = starting(partial(run_once, agent(calls=9), "go", policies=FREE, store=again), found)
@@ -181,8 +181,8 @@ async def test_a_sub_run_in_another_store_is_refused(tmp_path: Path) -> None:
         assert len(await store.runs()) == 3
 
 
-async def test_a_sub_run_in_another_thread_is_given_the_store(tmp_path: Path) -> None:
-    """Another event loop cannot have its parent's."""
+async def test_a_child_run_in_another_thread_needs_its_own_store_connection(tmp_path: Path) -> None:
+    """Its event loop can't use its parent's."""
     path, found = tmp_path / "runs.db", list[RunResult]()
 
     def sub(**more: Any) -> RunResult:
@@ -205,8 +205,8 @@ async def test_a_sub_run_in_another_thread_is_given_the_store(tmp_path: Path) ->
     assert [len(one.calls) for one in found] == [5]
 
 
-async def test_a_run_without_budgets_passes_nothing_on() -> None:
-    """What it starts is a run like any other, in a store of its own."""
+async def test_a_run_without_budgets_passes_nothing_to_the_runs_it_starts() -> None:
+    """They are independent runs in their own stores."""
     store, found = MemoryStore(), list[RunResult]()
 
     await run_once(
@@ -217,8 +217,8 @@ async def test_a_run_without_budgets_passes_nothing_on() -> None:
     assert len(await store.runs()) == 1
 
 
-async def test_what_runs_beside_an_agent_is_no_sub_run_of_it() -> None:
-    """Runs of one supervisor, and those that are started when another is over."""
+async def test_runs_beside_an_agent_are_not_its_child_runs() -> None:
+    """Runs of one supervisor, and runs started one after another."""
     store, found = MemoryStore(), list[RunResult]()
     async with Supervisor(store) as supervisor:
         first = await supervisor.start(agent(), "go", policies=ORG, context=WEB)
@@ -237,8 +237,8 @@ def supervised_by(supervisor: Supervisor) -> Callable[[], Awaitable[RunResult]]:
     return run
 
 
-async def test_siblings_draw_on_what_is_left_together() -> None:
-    """Many at once, each of which would use all."""
+async def test_sibling_runs_share_the_rest_of_a_budget() -> None:
+    """Each of many concurrent runs would use all of it."""
     store, found = MemoryStore(), list[RunResult]()
     policies: list[Policy] = FREE
 
@@ -257,8 +257,8 @@ async def test_siblings_draw_on_what_is_left_together() -> None:
     assert await used(store) == {'org/team $.labels.team="web"': 6}
 
 
-async def test_a_sub_run_takes_a_place_of_the_runs_at_once() -> None:
-    """Where its parent has the only one, it does not start."""
+async def test_a_child_run_takes_a_slot_of_max_running() -> None:
+    """If its parent has the only slot, it does not start."""
     places = parse_policies("{name: org, budgets: [{name: places, max_running: 1}]}")
     store, refused = MemoryStore(), list[str]()
 
@@ -274,8 +274,8 @@ async def test_a_sub_run_takes_a_place_of_the_runs_at_once() -> None:
 
 
 @pytest.mark.parametrize("granted", [True, None], ids=["by the parent's approver", "by nobody"])
-async def test_a_sub_run_without_a_store_asks_whom_its_parent_asks(granted: bool | None) -> None:
-    """Nobody else could find its request: where its parent can ask nobody, its call is refused at once."""
+async def test_a_child_run_without_a_store_uses_its_parents_approver(granted: bool | None) -> None:
+    """Nobody else would see its request. If the parent has no approver, the call is denied at once."""
     asks = parse_policies("{name: own, tool_rules: [{deny: [deploy], action: request_approval}]}")
     sub, approver = FakeAdapter([Ask(name="deploy")]), None if granted is None else FakeApprover(granted)
     step = starting(partial(run_once, sub, "go", policies=asks), [])

@@ -1,4 +1,4 @@
-"""Budgets that runs share: reserved before they are used, settled after (docs: Shared budgets)."""
+"""Shared budgets of runs: reserved before they are used, settled afterwards (docs: Shared budgets)."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -34,7 +34,7 @@ def spent(usd: float) -> ev.TokenUsageUpdated:
 
 
 async def ran(store: MemoryStore, steps: Any, *budgets: Budget, gate: Any = "all", **more: Any) -> RunResult:
-    """The result of a run, also where a policy refused it."""
+    """The result of a run, also if a policy ended it."""
     stack = more.pop("stack", None) or [policy(*budgets)]
     try:
         return await run_once(FakeAdapter(steps, gate=gate), "go", policies=stack, store=store, **more)
@@ -44,7 +44,7 @@ async def ran(store: MemoryStore, steps: Any, *budgets: Budget, gate: Any = "all
 
 
 async def left(store: MemoryStore) -> list[tuple[float, float, float]]:
-    """What is used, reserved and left of each budget."""
+    """The used, reserved and remaining amount of each budget."""
     return [(budget.used, budget.reserved, budget.left) for budget in await store.budgets()]
 
 
@@ -52,8 +52,8 @@ def of(result: RunResult, *types: type[ev.Event]) -> list[Any]:
     return [event for event in result.events if isinstance(event, types)]
 
 
-async def test_what_runs_use_is_added_up_and_nothing_stays_reserved() -> None:
-    """Also where the last report comes right before the end."""
+async def test_usage_of_runs_is_added_and_no_reservation_remains() -> None:
+    """Even if the last report comes right before the end."""
     store = MemoryStore()
     for usd in (1.5, 2.25):
         result = await ran(store, [spent(usd), Ask(name="a"), spent(0.25)], money())
@@ -62,8 +62,8 @@ async def test_what_runs_use_is_added_up_and_nothing_stays_reserved() -> None:
     assert await left(store) == [(4.25, 0, 5.75)]
 
 
-async def test_a_run_that_can_reserve_nothing_does_not_start() -> None:
-    """Whatever its action, but for `warn`; the record says what was used, by whom, and when it starts again."""
+async def test_a_run_that_cannot_reserve_does_not_start() -> None:
+    """With any action except `warn`. The event log says how much is used, by whom, and when the window ends."""
     store = MemoryStore()
     await ran(store, [spent(10)], money(window="day", per="$.tenant"), context=RunContext(tenant="t"))
     for action in ("cancel", "deny", "request_approval"):
@@ -91,8 +91,8 @@ async def test_a_run_that_can_reserve_nothing_does_not_start() -> None:
 
 
 @pytest.mark.parametrize(("own", "other", "over"), [(10, 4, False), (5, 20, True)], ids=["lowered", "raised"])
-async def test_a_run_ends_under_the_amount_it_began_with(own: float, other: float, over: bool) -> None:
-    """Another run has another amount of the same budget since, as after an edit of the policy."""
+async def test_a_run_keeps_the_amount_it_started_with(own: float, other: float, over: bool) -> None:
+    """Another run has since started with another amount for the same budget, as after an edit of the policy."""
     store = MemoryStore()
 
     async def others(request: ApprovalRequest) -> ApprovalAnswer:
@@ -115,19 +115,19 @@ ASKED_AFTER_ONE = policy(Budget(name="calls", max_tool_calls=1, action="request_
 
 
 @pytest.mark.parametrize(("steps", "stack", "status", "ran_calls", "found", "of_it"), [
-    # what the last response cost beyond the budget is counted, and there is one violation
+    # the last response's cost beyond the budget counts, and there is one violation
     ([spent(6), A, spent(6), B], policy(money()), "cancelled", "a", [("budget", "interrupted", None)], (12, 0, 0)),
     ([spent(6), A, spent(4)], policy(money()), "completed", "a", [], (10, 0, 0)),
     ([spent(10), A], policy(money()), "cancelled", "", [("budget", "prevented", "a")], (10, 0, 0)),
-    # what was set aside for a call that another rule refuses goes back at once
+    # the reservation for a call that another rule denies is returned at once
     ([X, X, X, A, B], TWO_CALLS, "completed", "ab", [("deny", "prevented", "x")] * 3, (2, 0, 0)),
-    # with `request_approval` each later call is held, and what it used is counted
+    # with `request_approval`, each later call is held and its usage counts
     ([A, B], ASKED_AFTER_ONE, "completed", "ab", [], (2, 0, 0)),
 ], ids=["past it", "up to it", "nothing left", "refused by another rule", "let past it"])  # fmt: skip
-async def test_what_a_run_uses_of_a_budget_decides_on_its_next_call(
+async def test_the_usage_of_a_run_decides_about_its_next_call(
     steps: list[Any], stack: Policy, status: str, ran_calls: str, found: list[Any], of_it: tuple[float, float, float]
 ) -> None:
-    """A budget that is used up exactly ends no run that needs no more."""
+    """A budget that is used up exactly does not end a run that needs no more."""
     store = MemoryStore()
     result = await ran(store, steps, stack=[stack], approver=FakeApprover(True))
 
@@ -137,8 +137,8 @@ async def test_what_a_run_uses_of_a_budget_decides_on_its_next_call(
 
 
 @pytest.mark.parametrize("gate", ["some", "none"])
-async def test_an_agent_that_cannot_be_held_is_ended_when_nothing_can_be_reserved(gate: Any) -> None:
-    """It could go on with what others have set aside."""
+async def test_an_agent_without_a_gate_is_cancelled_when_nothing_can_be_reserved(gate: Any) -> None:
+    """It could continue at the expense of other runs' reservations."""
     result = await ran(MemoryStore(), [spent(10), Pause()], money(), gate=gate)
 
     assert result.status == "cancelled"
@@ -146,7 +146,7 @@ async def test_an_agent_that_cannot_be_held_is_ended_when_nothing_can_be_reserve
 
 
 async def test_calls_are_counted_before_they_run() -> None:
-    """Of several at once as many run as there is room for; refused ones are not counted."""
+    """Of several at once, only as many run as the budget allows. Denied calls do not count."""
     store = MemoryStore()
     calls = Budget(name="calls", max_tool_calls=3, action="deny", tell_model="No more today.")
     result = await ran(
@@ -159,8 +159,8 @@ async def test_calls_are_counted_before_they_run() -> None:
     assert await left(store) == [(3, 0, 0)]
 
 
-async def test_a_warning_comes_once_in_a_window_whichever_run_passes_the_fraction() -> None:
-    """With what is used by all, and whose it is."""
+async def test_a_budget_warns_once_a_window_whichever_run_reaches_the_fraction() -> None:
+    """With the total usage and the account."""
     store = MemoryStore()
     budget = money(10, warn_at=[0.5, 0.8], per="$.user")
     warnings = []
@@ -172,8 +172,8 @@ async def test_a_warning_comes_once_in_a_window_whichever_run_passes_the_fractio
     assert warnings == [[], [("org/money", 6, 10, key)], [], [("org/money", 9, 10, key)]]
 
 
-async def test_a_warning_comes_at_its_fraction_and_not_one_call_later() -> None:
-    """55 % of 100 calls are 55; so for a limit."""
+async def test_a_warning_comes_exactly_at_its_fraction() -> None:
+    """55 % of 100 calls are 55. The same holds for a limit."""
     steps = [spent(55), Ask(name="a")]
     result = await ran(MemoryStore(), steps, money(100, warn_at=0.55))
     limits = Limits(max_cost_usd=Limit(max=100, warn_at=0.55))
@@ -183,8 +183,8 @@ async def test_a_warning_comes_at_its_fraction_and_not_one_call_later() -> None:
     assert [(w.limit, w.used) for w in of(limited, ev.BudgetWarned)] == [("max_cost_usd", 55)]
 
 
-async def test_no_more_runs_go_on_at_once_than_a_budget_has_places() -> None:
-    """The next starts when one has ended."""
+async def test_max_running_limits_the_active_runs() -> None:
+    """The next run starts when one has ended."""
     store = MemoryStore()
     stack = [policy(Budget(name="places", max_running=2))]
     async with Supervisor(store) as supervisor:
@@ -201,8 +201,8 @@ async def test_no_more_runs_go_on_at_once_than_a_budget_has_places() -> None:
     assert await left(store) == [(0, 0, 2)]
 
 
-async def test_what_must_be_free_is_set_aside_and_kept_from_others() -> None:
-    """`reserve` is all or nothing; without it a run takes what is left."""
+async def test_reserve_is_reserved_at_the_start_and_kept_from_others() -> None:
+    """It is reserved whole or not at all. Without `reserve`, a run takes what remains."""
     store = MemoryStore()
     async with Supervisor(store) as supervisor:
         stack = [policy(money(10, reserve=6))]
@@ -223,8 +223,7 @@ async def test_what_must_be_free_is_set_aside_and_kept_from_others() -> None:
 
 
 @pytest.mark.parametrize("unpriced", ["warn", "reject"])
-async def test_money_of_a_model_without_a_price_is_reported_or_refused(unpriced: Any) -> None:
-    """As with limits."""
+async def test_the_cost_of_a_model_without_a_price_is_reported_or_rejected(unpriced: Any) -> None:
     store = MemoryStore()
     usage = ev.TokenUsageUpdated(input_tokens=10, model="nobody-knows")
     prices = {"other": Price(input_usd_per_mtok=1, output_usd_per_mtok=1)}
@@ -238,8 +237,8 @@ async def test_money_of_a_model_without_a_price_is_reported_or_refused(unpriced:
         assert result.status == "cancelled"
 
 
-async def test_a_store_that_cannot_reserve_lets_nothing_start() -> None:
-    """Nothing is used that nobody counts."""
+async def test_no_run_starts_if_the_store_cannot_reserve() -> None:
+    """Otherwise its usage would not be counted."""
 
     async def fails(*_: Any, **owned: Any) -> None:
         raise StoreError("the disk is full")
@@ -253,10 +252,10 @@ async def test_a_store_that_cannot_reserve_lets_nothing_start() -> None:
 
 @pytest.mark.trio
 @pytest.mark.parametrize(("failures", "kind", "attempts"), [(2, "unwritable", 3), (99, "gone", 1)])
-async def test_a_store_that_cannot_settle_is_asked_again_and_does_not_hold_the_run_up(
+async def test_a_failed_settlement_is_retried_without_delaying_the_run(
     failures: int, kind: StoreErrorKind, attempts: int, autojump_clock: object
 ) -> None:
-    """Nobody else tells it what was used since; one that is gone is not asked: who reserves next finds it over."""
+    """No other process knows the run's latest usage. A lost one is not retried: the next reservation releases it."""
     settled: list[str] = []
 
     async def hiccups(settle: Any, run_id: str, *used: Any, **owned: Any) -> Any:
@@ -273,9 +272,7 @@ async def test_a_store_that_cannot_settle_is_asked_again_and_does_not_hold_the_r
     assert len(settled) == attempts
 
 
-async def test_a_run_without_budgets_never_asks_for_them() -> None:
-    """Using none of it costs nothing."""
-
+async def test_a_run_without_budgets_never_asks_the_store_for_them() -> None:
     async def unasked(*_: Any, **__: Any) -> None:
         raise AssertionError("nobody needs to know")
 
@@ -285,8 +282,8 @@ async def test_a_run_without_budgets_never_asks_for_them() -> None:
     assert result.status == "completed"
 
 
-async def test_the_answers_are_on_record_when_they_are_news() -> None:
-    """Granted at the start, refused once; folding the record again finds the same."""
+async def test_reservations_are_recorded_only_when_they_change_something() -> None:
+    """A grant at the start and one denial. Replaying the log gives the same state."""
     store = MemoryStore()
     calls = Budget(name="calls", max_tool_calls=2, action="deny")
     result = await ran(store, [Ask(name="a"), Ask(name="b"), Ask(name="c"), Ask(name="d")], calls)
@@ -302,7 +299,7 @@ async def test_the_answers_are_on_record_when_they_are_news() -> None:
 
 
 async def lost_run(store: MemoryStore, *events: ev.Event, want: float, policies: Sequence[Policy] = ()) -> Owner:
-    """A run that has reserved that much, and the owner who will be gone."""
+    """The owner of a run with this reservation, about to be lost."""
     metadata = {"policies": written(policies)}
     owner = await store.register(Owner(owner_id="o"), lease_s=60)
     await store.create_run(RunInfo(run_id="r", session_id="s"), epoch=owner.epoch)
@@ -313,8 +310,10 @@ async def lost_run(store: MemoryStore, *events: ev.Event, want: float, policies:
 
 
 @pytest.mark.parametrize("used", [{"cost_usd": 3.0}, {"input_tokens": 3, "model": "own"}], ids=repr)
-async def test_a_lost_run_gives_back_what_it_held_and_pays_for_what_it_used(used: dict[str, Any]) -> None:
-    """Whoever ends it settles what its record says, by the prices there, also what its owner had told nobody."""
+async def test_a_lost_run_returns_its_reservation_and_pays_for_its_usage(used: dict[str, Any]) -> None:
+    """The process that ends it settles the usage in the event log at the stored prices, including usage that was
+    never settled.
+    """
     store = MemoryStore()
     stack = [policy(prices={"own": Price(input_usd_per_mtok=1_000_000, output_usd_per_mtok=0)}), policy()]
     owner = await lost_run(store, ev.TokenUsageUpdated(run_id="r", session_id="s", **used), want=5, policies=stack)
@@ -325,8 +324,8 @@ async def test_a_lost_run_gives_back_what_it_held_and_pays_for_what_it_used(used
 
 
 @pytest.mark.parametrize("action", ["warn", "deny"])
-async def test_a_run_that_goes_on_past_a_budget_of_time_asks_the_store_seldom(action: Any) -> None:
-    """Once a minute, and before a call, which may have something again: not for every moment that passes."""
+async def test_a_run_past_its_time_budget_asks_the_store_rarely(action: Any) -> None:
+    """Once a minute, and before a call, when the budget may have time again."""
     reservations: list[str] = []
 
     async def reserve(usual: Any, run_id: str, *draws: Any, **owned: Any) -> Any:
@@ -343,8 +342,8 @@ async def test_a_run_that_goes_on_past_a_budget_of_time_asks_the_store_seldom(ac
     assert len(reservations) <= 4
 
 
-async def test_a_lost_run_pays_for_the_time_that_its_record_shows() -> None:
-    """Not only for what its owner has last told the store."""
+async def test_a_lost_run_pays_for_the_time_its_log_shows() -> None:
+    """Not only for the time that its owner last reported to the store."""
     store, start = MemoryStore(), datetime(2026, 3, 1, tzinfo=UTC)
     owner = await store.register(Owner(owner_id="o"), lease_s=60)
     await store.create_run(RunInfo(run_id="r", session_id="s"), epoch=owner.epoch)
@@ -358,8 +357,10 @@ async def test_a_lost_run_pays_for_the_time_that_its_record_shows() -> None:
     assert await left(store) == [(50_000, 0, 50_000)]
 
 
-async def test_a_run_is_not_refused_for_what_lost_runs_had_set_aside() -> None:
-    """Its supervisor has looked for lost runs before that one was lost, and looks again before it starts the next."""
+async def test_reservations_of_lost_runs_do_not_deny_a_start() -> None:
+    """The supervisor searched for lost runs before that run was lost, and searches again before it starts
+    the next.
+    """
     store = MemoryStore()
     async with Supervisor(store) as supervisor:
         first = await supervisor.start(FakeAdapter([]), "go", policies=[policy(money())])

@@ -1,4 +1,4 @@
-"""A judge that raises: the run fails of it, is cancelled once, asks the judge no more, and comes to its end."""
+"""If the monitor raises, the run fails: it is cancelled once, calls the monitor no more, and ends."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ OF_THE_JUDGE = ("observe", "decide", "tick", "warnings", "finish")
 
 
 class Run:
-    """A run whose judge raises from a step on; its record is durable at once."""
+    """A run whose monitor raises from a step on. Its events are durable at once."""
 
     def __init__(self, policy: Policy | None = None) -> None:
         (usual,) = parse_policies({"version": 1, "name": "p", "limits": {"max_turns": {"max": 9, "warn_at": 0.5}}})
@@ -28,15 +28,15 @@ class Run:
         self.events: list[ev.Event] = []
         self.commands: list[Effect] = []
         self.judgements = 0
-        self.tell(interface.Begin(now_ms=1, prompt="go"))
+        self.feed(interface.Begin(now_ms=1, prompt="go"))
 
-    def tell(self, input: interface.Input) -> None:
+    def feed(self, input: interface.Input) -> None:
         self.commands += self.machine.handle(input)
         self.events += self.machine.drain_record()
         self.commands += self.machine.handle(interface.Stored(now_ms=1, count=len(self.events)))
 
     def breaks(self, *names: str) -> None:
-        """From now on the judge raises when it is asked so; only counted otherwise."""
+        """From now on, these methods of the monitor raise; calls of the others are only counted."""
         for name in OF_THE_JUDGE:
             usual = getattr(self.judge, name)
 
@@ -53,8 +53,8 @@ class Run:
 
 
 @pytest.mark.parametrize("name", ["observe", "decide", "tick"])
-def test_a_judge_that_raises_is_asked_no_more_and_the_run_fails_of_it(name: str) -> None:
-    """Cancelled once, whatever comes later; its end says what was raised."""
+def test_a_monitor_that_raises_is_not_called_again_and_its_run_fails(name: str) -> None:
+    """The agent is cancelled once, and the terminal event has the error."""
     run = Run()
     run.breaks(name)
     steps: dict[str, interface.Input] = {
@@ -62,11 +62,11 @@ def test_a_judge_that_raises_is_asked_no_more_and_the_run_fails_of_it(name: str)
         "decide": interface.Proposed(now_ms=2, key=1, call=ToolCall(id="c", name="read")),
         "tick": interface.Ticked(now_ms=2),
     }
-    run.tell(steps[name])
+    run.feed(steps[name])
     judged = run.judgements
-    run.tell(interface.Reported(now_ms=3, event=ev.MessageReceived(content="more")))
-    run.tell(interface.Reported(now_ms=3, event=ev.RunCompleted(output="done")))
-    run.tell(interface.AdapterEnded(now_ms=4))
+    run.feed(interface.Reported(now_ms=3, event=ev.MessageReceived(content="more")))
+    run.feed(interface.Reported(now_ms=3, event=ev.RunCompleted(output="done")))
+    run.feed(interface.AdapterEnded(now_ms=4))
     (finish,) = run.of(Finish)
 
     assert run.judgements == judged
@@ -76,11 +76,11 @@ def test_a_judge_that_raises_is_asked_no_more_and_the_run_fails_of_it(name: str)
     assert run.events[-1].type == "run_failed"
 
 
-def test_calls_are_still_told_apart_after_a_judge_has_raised() -> None:
-    """What the agent reports twice is on record once; the outcome of a call that never ran is not."""
+def test_calls_are_still_distinguished_after_the_monitor_has_raised() -> None:
+    """A duplicate report is recorded once. The outcome of a call that never ran is not recorded."""
     run = Run()
     run.breaks("tick")
-    run.tell(interface.Ticked(now_ms=2))
+    run.feed(interface.Ticked(now_ms=2))
     names: dict[str, Any] = {"tool_call_id": "c", "tool_name": "read"}
     of_another: dict[str, Any] = {"tool_call_id": "d", "tool_name": "read"}
     reported: list[ev.Event] = [
@@ -89,7 +89,7 @@ def test_calls_are_still_told_apart_after_a_judge_has_raised() -> None:
         *(ev.ToolCallRequested(**of_another), ev.ToolCallDenied(**of_another), ev.ToolCallCompleted(**of_another)),
     ]
     for event in reported:
-        run.tell(interface.Reported(now_ms=3, event=event))
+        run.feed(interface.Reported(now_ms=3, event=event))
     calls = [
         (event.tool_call_id, event.type) for event in run.events if isinstance(event, ev.ToolEvent | ev.ToolOutcome)
     ]
@@ -101,12 +101,12 @@ def test_calls_are_still_told_apart_after_a_judge_has_raised() -> None:
 
 
 @pytest.mark.parametrize("name", ["finish", "observe", "warnings"])
-def test_a_judge_that_raises_at_the_end_ends_the_run_all_the_same(name: str) -> None:
-    """As failed, once; nobody is left to cancel."""
+def test_a_monitor_that_raises_at_the_end_fails_the_run(name: str) -> None:
+    """Once; there is no agent left to cancel."""
     run = Run()
-    run.tell(interface.Reported(now_ms=3, event=ev.RunCompleted(output="done")))
+    run.feed(interface.Reported(now_ms=3, event=ev.RunCompleted(output="done")))
     run.breaks(name)
-    run.tell(interface.AdapterEnded(now_ms=4))
+    run.feed(interface.AdapterEnded(now_ms=4))
     (finish,) = run.of(Finish)
 
     assert run.of(CancelAdapter) == []
@@ -114,14 +114,14 @@ def test_a_judge_that_raises_at_the_end_ends_the_run_all_the_same(name: str) -> 
     assert [event.type for event in run.events][-1] == "run_failed"
 
 
-def test_a_rule_that_raises_is_on_record_by_its_name() -> None:
-    """The call is refused, and the run goes on."""
+def test_a_rule_that_raises_is_recorded_by_its_id() -> None:
+    """Its call is denied, and the run continues."""
 
     def check(call: ToolCall) -> bool:
         raise ValueError("boom")
 
     run = Run(Policy(name="p", on_violation="deny", rules=(Check(check=check, tool="*", id="mine"),)))
-    run.tell(interface.Proposed(now_ms=2, key=1, call=ToolCall(id="c", name="read")))
+    run.feed(interface.Proposed(now_ms=2, key=1, call=ToolCall(id="c", name="read")))
     (error,) = [event for event in run.events if isinstance(event, ev.ErrorOccurred)]
 
     assert (error.code, error.message) == ("rule_failed", "rules that raised: `mine`")
@@ -129,8 +129,8 @@ def test_a_rule_that_raises_is_on_record_by_its_name() -> None:
 
 
 @pytest.mark.parametrize("gone", [interface.Withdrawn(now_ms=2, key=1, call_id="c"), STOP])
-def test_nobody_is_asked_about_a_call_that_waits_no_more_when_it_is_on_record(gone: interface.Input) -> None:
-    """The store was slow; meanwhile the call was given up, or the run was cancelled."""
+def test_no_approval_is_requested_for_a_call_that_is_gone_when_its_event_is_durable(gone: interface.Input) -> None:
+    """The store was slow. Meanwhile the call was withdrawn, or the run was cancelled."""
     run = Run(Policy(name="p", on_violation="request_approval", tool_rules=(Deny(("read",)),)))
     proposed = interface.Proposed(now_ms=2, key=1, call=ToolCall(id="c", name="read"))
     commands = [*run.machine.handle(proposed), *run.machine.handle(gone)]
@@ -146,16 +146,16 @@ def test_nobody_is_asked_about_a_call_that_waits_no_more_when_it_is_on_record(go
 
 
 def test_nothing_is_recorded_after_the_end() -> None:
-    """Not even a warning that its own moment brings."""
+    """Not even a warning that became due at that moment."""
     run = Run(Policy(name="p", limits=Limits(max_duration_ms=Limit(max=10_000, warn_at=0.5))))
-    run.tell(interface.AdapterEnded(now_ms=9_000))
+    run.feed(interface.AdapterEnded(now_ms=9_000))
 
     assert [event.type for event in run.events][-1].startswith("run_")
 
 
 @pytest.mark.parametrize("gone", [interface.Withdrawn(now_ms=2, key=1, call_id="c"), STOP])
-def test_a_check_that_answers_too_late_lets_nothing_run(gone: interface.Input) -> None:
-    """Its call was given up, or refused as the run was cancelled, and the store has not said so yet."""
+def test_a_late_result_of_a_check_allows_nothing(gone: interface.Input) -> None:
+    """The call was withdrawn, or denied because the run was cancelled, and the store has not confirmed that yet."""
 
     async def check(call: ToolCall) -> bool:
         return True
@@ -175,23 +175,23 @@ def test_a_check_that_answers_too_late_lets_nothing_run(gone: interface.Input) -
     assert [c.answer.allowed for c in commands if isinstance(c, AnswerGate)] in ([], [False])
 
 
-def test_an_answer_that_comes_after_the_end_is_not_recorded_behind_it() -> None:
-    """Of a call that ran before anybody could be asked."""
+def test_an_answer_after_the_end_is_not_recorded() -> None:
+    """Its call ran before anybody could be asked."""
     run = Run(Policy(name="p", on_violation="request_approval", tool_rules=(Deny(("read",)),)))
-    run.tell(interface.Reported(now_ms=2, event=ev.ToolCallStarted(tool_call_id="c", tool_name="read")))
+    run.feed(interface.Reported(now_ms=2, event=ev.ToolCallStarted(tool_call_id="c", tool_name="read")))
     (request,) = [event for event in run.events if isinstance(event, ev.ToolApprovalRequested)]
-    run.tell(interface.AdapterEnded(now_ms=3))
+    run.feed(interface.AdapterEnded(now_ms=3))
     yes = ApprovalAnswer(granted=True, by="ana")
-    run.tell(interface.ApprovalAnswered(now_ms=4, approval_id=request.approval_id, answer=yes))
+    run.feed(interface.ApprovalAnswered(now_ms=4, approval_id=request.approval_id, answer=yes))
 
     assert isinstance(run.events[-1], ev.TERMINAL)
 
 
-def test_a_limit_that_only_the_end_exceeds_refuses_the_result() -> None:
-    """No later call is there to be refused in its place."""
+def test_a_limit_that_only_the_end_exceeds_is_enforced_on_the_result() -> None:
+    """There is no later call to deny instead."""
     run = Run(Policy(name="p", on_violation="deny", limits=Limits(max_duration_ms=Limit(max=1_000, action="deny"))))
-    run.tell(interface.Reported(now_ms=2, event=ev.RunCompleted(output="done")))
-    run.tell(interface.AdapterEnded(now_ms=5_000))
+    run.feed(interface.Reported(now_ms=2, event=ev.RunCompleted(output="done")))
+    run.feed(interface.AdapterEnded(now_ms=5_000))
     (finish,) = run.of(Finish)
     (violated,) = [event for event in run.events if isinstance(event, ev.PolicyViolated)]
 
@@ -200,8 +200,8 @@ def test_a_limit_that_only_the_end_exceeds_refuses_the_result() -> None:
     assert run.of(CancelAdapter) == []
 
 
-def test_a_yes_without_a_name_is_recorded_as_nobody_s() -> None:
-    """Not as one of which it is not known whether anybody said it."""
+def test_an_approval_without_a_name_is_recorded_as_anonymous() -> None:
+    """Not as one whose author is unknown."""
     call = ToolCall(id="c", name="read")
     policy = Policy(name="p", on_violation="request_approval", tool_rules=(Deny(("read",)),))
     yes = ev.ToolApprovalGranted(approval_id="q.1", tool_name="read", input_digest=input_digest(call.input))

@@ -1,4 +1,4 @@
-"""The gate: an id in use is refused, a permit always costs the same, and who comes too late is told to stop."""
+"""The gate: it denies an id in use, allows at constant cost, and tells late callers to stop."""
 
 import gc
 import sys
@@ -36,7 +36,7 @@ async def never_called(call: ToolCall) -> Any:
 
 
 class Run:
-    """A machine that was told to begin, with what it recorded and commanded; `store` makes it durable."""
+    """A machine that has begun, with its events and effects; `store` makes them durable."""
 
     def __init__(self, *rules: Any, asks: bool = False, warns_of: str = "") -> None:
         denies: tuple[Deny, ...] = (Deny(("*",), action="request_approval"),) if asks else ()
@@ -47,32 +47,32 @@ class Run:
         self.recorded: list[ev.Event] = []
         self.commands: list[Effect] = []
         self.latest_key = 0
-        self.tell(interface.Begin(now_ms=1, prompt="go"))
+        self.feed(interface.Begin(now_ms=1, prompt="go"))
         self.store()
 
-    def tell(self, input: interface.Input) -> None:
+    def feed(self, input: interface.Input) -> None:
         self.commands += self.machine.handle(input)
         self.recorded += self.machine.drain_record()
 
     def store(self) -> None:
-        self.tell(interface.Stored(now_ms=1, count=len(self.recorded)))
+        self.feed(interface.Stored(now_ms=1, count=len(self.recorded)))
 
     def propose(self, key: int, call: ToolCall = CALL) -> None:
-        self.tell(interface.Proposed(now_ms=1, key=key, call=call))
+        self.feed(interface.Proposed(now_ms=1, key=key, call=call))
 
     def does(self, step: str) -> None:
-        """One step in a word; the first to ask has key 1, the second 2."""
+        """One step by its name. The first caller has key 1, the second 2."""
         if step == "ask":
             self.latest_key += 1
             self.propose(self.latest_key)
         elif step == "store":
             self.store()
         elif step == "cancel":
-            self.tell(interface.CancelAsked(now_ms=1, reason="enough"))
+            self.feed(interface.CancelAsked(now_ms=1, reason="enough"))
         elif step.startswith("gone-"):
-            self.tell(interface.Withdrawn(now_ms=1, key=int(step[-1]), call_id=CALL.id))
+            self.feed(interface.Withdrawn(now_ms=1, key=int(step[-1]), call_id=CALL.id))
         else:
-            self.tell(interface.Reported(now_ms=1, event=REPORTS[step]))
+            self.feed(interface.Reported(now_ms=1, event=REPORTS[step]))
 
     def answers(self) -> list[tuple[int, bool]]:
         return [(command.key, command.answer.allowed) for command in self.commands if isinstance(command, AnswerGate)]
@@ -82,23 +82,23 @@ class Run:
 
 
 @pytest.mark.parametrize(("kind", "steps", "answers", "failed"), [
-    # whatever it waits for, a check or a person, the second answer never allows
+    # whatever the first waits for, a check or a person, the second is denied
     ("checked", "ask store ask store", [(2, False)], []),
     ("held", "ask store ask store", [(2, False)], []),
-    # what was held has not run: the outcome that a provider makes up frees no id
+    # a held call has not run: an outcome that the provider makes up does not free its id
     ("held", "ask ends ask store", [(2, False)], []),
-    # though its record is not durable yet; who asks again and goes away fails no call, its own asker does
+    # also before it is durable; if the second caller leaves, the call goes on, if the first does, it fails
     ("open", "ask ask store gone-2", [(1, True), (2, False)], []),
     ("open", "ask ask store gone-1", [(1, True), (2, False)], ["c"]),
-    # how the call that runs ends, its client will say
+    # how a running call ends, the agent reports
     ("open", "ask store says ask cancel store", [(1, True), (2, False)], []),
-    # the first was over when the provider began another under its id by itself
+    # the first had ended when the provider itself began another with its id
     ("open", "ask store ends begins gone-1", [(1, True)], []),
 ])  # fmt: skip
-def test_an_id_whose_call_waits_or_runs_is_refused_and_its_call_goes_on(
+def test_a_call_with_an_id_in_use_is_denied_and_the_first_call_continues(
     kind: str, steps: str, answers: list[tuple[int, bool]], failed: list[str]
 ) -> None:
-    """Until whoever asked for it is gone."""
+    """Until the caller of the first is gone."""
     checks = [Check(check=never_called, tool="*", id="asked")] if kind == "checked" else []
     run = Run(*checks, asks=kind == "held")
     for step in steps.split():
@@ -113,16 +113,18 @@ def test_an_id_whose_call_waits_or_runs_is_refused_and_its_call_goes_on(
 @pytest.mark.parametrize(
     "outcome", [ev.ToolCallCompleted(tool_call_id="c"), ev.ToolCallFailed(tool_call_id="c"), None]
 )
-def test_an_id_whose_call_is_over_names_a_new_call(outcome: ev.Event | None) -> None:
-    """Gateways number the calls of each response: it is asked for and judged like any other, after a refusal, too."""
+def test_the_id_of_a_finished_call_names_a_new_call(outcome: ev.Event | None) -> None:
+    """Some gateways number the calls of each turn. The new call is evaluated as any other, even if the first was
+    denied.
+    """
     run = Run(*([] if outcome else [Check(check=never_called, tool="read", id="asked", action="deny")]))
     run.propose(1)
     if outcome:
         run.store()
-        run.tell(interface.Reported(now_ms=1, event=outcome))
+        run.feed(interface.Reported(now_ms=1, event=outcome))
     else:
         (checks,) = [command for command in run.commands if isinstance(command, RunChecks)]
-        run.tell(interface.Checked(now_ms=1, key=checks.key, answers={name: False for name, _ in checks.checks}))
+        run.feed(interface.Checked(now_ms=1, key=checks.key, answers={name: False for name, _ in checks.checks}))
     run.propose(2, ToolCall(id="c", name="write"))
     run.store()
 
@@ -136,13 +138,13 @@ def called(run: Run, tool: str) -> None:
     key = len(run.answers()) + 1
     run.propose(key, ToolCall(id=f"c{key}", name=tool))
     run.store()
-    run.tell(interface.Reported(now_ms=1, event=ev.ToolCallCompleted(tool_call_id=f"c{key}")))
+    run.feed(interface.Reported(now_ms=1, event=ev.ToolCallCompleted(tool_call_id=f"c{key}")))
     run.store()
     assert run.answers()[-1] == (key, True)
 
 
 def lines_of(run: Run) -> int:
-    """How many lines of the product one quiet call takes."""
+    """The number of product lines that one call without findings executes."""
     count = 0
 
     def trace(frame: FrameType, event: str, argument: object) -> Any:
@@ -159,14 +161,13 @@ def lines_of(run: Run) -> int:
     return count
 
 
-def test_a_permit_takes_as_much_after_a_thousand_warnings_as_after_ten() -> None:
-    """What a permit costs does not depend on what was found before it."""
+def test_allowing_a_call_costs_the_same_after_ten_and_a_thousand_warnings() -> None:
     took = {}
     for warnings in (10, 1_000):
         run = Run(warns_of="noisy")
         for _ in range(warnings):
             called(run, "noisy")
-        lines_of(run)  # what is looked up once is known then
+        lines_of(run)  # fill caches
         took[warnings] = lines_of(run)
 
     assert took[1_000] == took[10]
@@ -187,8 +188,8 @@ async def statuses(store: MemoryStore) -> list[str]:
 @pytest.mark.parametrize(
     ("how", "status"), [("cancel_all", "cancelled"), ("an error", "cancelled"), ("as they complete", "completed")]
 )
-async def test_who_ends_or_leaves_runs_goes_on_when_every_run_has_ended(how: str, status: str) -> None:
-    """Their ends are stored, and their clients released."""
+async def test_cancelling_or_closing_returns_when_every_run_has_ended(how: str, status: str) -> None:
+    """Their ends are stored, and their agents released."""
     store = Before(ev.TERMINAL, a_while)
     adapter = FakeAdapter([Pause(0.01 if status == "completed" else None)], deaf=1, rung_s=0.01)
     with anyio.fail_after(PATIENCE_S), suppress(KeyError):
@@ -206,7 +207,7 @@ async def test_who_ends_or_leaves_runs_goes_on_when_every_run_has_ended(how: str
 
 
 async def test_a_late_caller_at_the_gate_is_told_to_stop() -> None:
-    """After the run is over a call is refused, and nothing more is to be asked for."""
+    """After the run's end, its call is denied, and it must not propose another."""
     adapter = FakeAdapter([Ask(name="read")])
     await run_once(adapter, "go", policies=[OPEN])
     late = await adapter.launches[0].gate(ToolCall(id="late", name="read"))
@@ -216,8 +217,8 @@ async def test_a_late_caller_at_the_gate_is_told_to_stop() -> None:
 
 
 @pytest.mark.parametrize(("reported", "recorded"), [("own", "own"), (None, "the run's")])
-async def test_a_reports_own_model_is_kept(reported: str | None, recorded: str) -> None:
-    """What it costs depends on it; one that names none is of the run's."""
+async def test_a_usage_report_keeps_its_model(reported: str | None, recorded: str) -> None:
+    """The cost depends on it. A report without a model is for the run's."""
     can_do = Capabilities(gate="all", usage="per_turn", model="the run's")
     adapter = FakeAdapter([ev.TokenUsageUpdated(input_tokens=1, model=reported)], capabilities=can_do)
     result = await run_once(adapter, "go", policies=[OPEN])
@@ -226,8 +227,8 @@ async def test_a_reports_own_model_is_kept(reported: str | None, recorded: str) 
     assert usage.model == recorded
 
 
-async def test_a_gate_keeps_nothing_of_a_call_that_was_answered() -> None:
-    """A run may last for millions of calls."""
+async def test_the_gate_keeps_nothing_of_an_answered_call() -> None:
+    """A run may have millions of calls."""
 
     class Large:
         pass
@@ -242,7 +243,7 @@ async def test_a_gate_keeps_nothing_of_a_call_that_was_answered() -> None:
     assert gone() is None
 
 
-async def test_a_call_under_an_id_in_use_is_told_why() -> None:
+async def test_the_denial_of_an_id_in_use_gives_that_reason() -> None:
     """The tool is available; the id is not."""
 
     async def again() -> None:

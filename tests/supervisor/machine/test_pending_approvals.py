@@ -1,4 +1,4 @@
-"""A held call: shown with its input, answered once by whoever may, judged again; and what the record says of it."""
+"""A call that needs approval: shown with its input, answered once by an approver, evaluated again, and recorded."""
 
 from typing import Any
 
@@ -31,8 +31,8 @@ def of_type(events: Any, kind: type[ev.Event]) -> list[Any]:
     return [event for event in events if isinstance(event, kind)]
 
 
-async def test_a_granted_call_runs_with_the_input_that_was_shown() -> None:
-    """The request is an event with id, input and digest; the grant is recorded before the call starts."""
+async def test_an_approved_call_runs_with_the_input_that_was_shown() -> None:
+    """The request event has the id, the input and its digest. The approval is recorded before the call starts."""
     approver = FakeApprover(True, by="ana")
     adapter = FakeAdapter([BASH])
     result = await run_once(adapter, "go", policies=[ASKING], approver=approver)
@@ -63,9 +63,9 @@ def not_awaited(request: ApprovalRequest) -> ApprovalAnswer:
     (ApprovalAnswer(granted=True, by="ana", like={"a": {1j}}), "encoding objects of type complex is unsupported"),
     (ApprovalAnswer(granted=True, by="ana", reason="\udcff"), "surrogates not allowed"),
 ], ids=lambda each: getattr(each, "__name__", str(each)))  # fmt: skip
-async def test_what_is_no_answer_is_not_yes(answer: Any, why: str) -> None:
-    """An approver that raises, answers with something else, or is a plain function, has failed: the call is refused,
-    the run goes on, and its record says why.
+async def test_an_invalid_answer_of_an_approver_is_not_an_approval(answer: Any, why: str) -> None:
+    """If an approver raises, returns something else or is a plain function, it has failed: the call is denied, the
+    run continues, and the log has the reason.
     """
 
     async def approver(request: ApprovalRequest) -> Any:
@@ -85,8 +85,8 @@ async def test_what_is_no_answer_is_not_yes(answer: Any, why: str) -> None:
     assert result.status == "completed"
 
 
-async def test_an_answer_for_another_input_is_an_error_and_answers_nothing() -> None:
-    """The approval is bound to the digest of the input it showed, is somebody's, and one that was asked for."""
+async def test_an_answer_for_another_input_is_an_error_without_effect() -> None:
+    """An answer needs the digest of the shown input, an author, and an existing request."""
     adapter = FakeAdapter([BASH])
     store = MemoryStore()
     async with Supervisor(store) as supervisor:
@@ -123,7 +123,7 @@ async def test_an_answer_for_another_input_is_an_error_and_answers_nothing() -> 
 
 
 async def test_an_approval_is_used_once() -> None:
-    """A second answer is an error; the same input asked again needs another approval."""
+    """A second answer is an error, and the same input needs another approval."""
     again = Ask(id="c2", name="bash", input=BASH.input)
     adapter = FakeAdapter([BASH, again])
     async with Supervisor(MemoryStore()) as supervisor:
@@ -140,8 +140,8 @@ async def test_an_approval_is_used_once() -> None:
     assert [e.reason for e in of_type(result.events, ev.ToolApprovalDenied)] == ["once is enough"]
 
 
-async def test_a_granted_call_is_judged_again_on_the_state_of_that_moment() -> None:
-    """What a sibling did while the call was held can still refuse it."""
+async def test_an_approved_call_is_evaluated_again_in_the_current_state() -> None:
+    """A parallel call may have changed the state so that it is denied."""
     from proctor.policies.reading import parse_policies
 
     (policy,) = parse_policies(
@@ -173,7 +173,7 @@ async def test_a_granted_call_is_judged_again_on_the_state_of_that_moment() -> N
 
 @pytest.mark.parametrize("granted", [True, False])
 async def test_another_process_answers_through_the_store(granted: bool) -> None:
-    """A second supervisor over the same store stands for the other process; its words reach the model."""
+    """A second supervisor with the same store plays the other process. Its reason reaches the model."""
     store = MemoryStore()
     adapter = FakeAdapter([BASH])
     async with Supervisor(store) as owner, Supervisor(store) as other:
@@ -193,8 +193,8 @@ async def test_another_process_answers_through_the_store(granted: bool) -> None:
     assert await inbox.pending(store) == []
 
 
-async def test_the_inbox_has_what_waits_in_any_run_however_many_came_after() -> None:
-    """Runs that were stored since push nothing out of it."""
+async def test_the_inbox_lists_pending_approvals_of_all_runs() -> None:
+    """However many runs were stored since."""
     store = MemoryStore()
     async with Supervisor(store) as supervisor:
         handle = await supervisor.start(FakeAdapter([BASH]), "go", policies=[ASKING])
@@ -207,8 +207,8 @@ async def test_the_inbox_has_what_waits_in_any_run_however_many_came_after() -> 
     assert [waiting.approval_id for waiting in found] == [request.approval_id]
 
 
-async def test_a_held_call_of_a_cancelled_run_is_closed() -> None:
-    """Nothing stays in the inbox of a run that is over."""
+async def test_a_pending_approval_of_a_cancelled_run_is_closed() -> None:
+    """The inbox has no approvals of ended runs."""
     store = MemoryStore()
     adapter = FakeAdapter([BASH], deaf=1)
     async with Supervisor(store) as supervisor:
@@ -225,8 +225,8 @@ async def test_a_held_call_of_a_cancelled_run_is_closed() -> None:
     assert adapter.answers["c1"].stop
 
 
-async def test_a_held_call_whose_client_no_longer_waits_is_withdrawn() -> None:
-    """Nobody can let it run any more; it is recorded as refused, and the run goes on."""
+async def test_a_pending_approval_whose_caller_has_left_is_withdrawn() -> None:
+    """The call can't run any more. It is recorded as denied, and the run continues."""
     adapter = FakeAdapter([Pause()])
     async with Supervisor(MemoryStore()) as supervisor:
         handle = await supervisor.start(adapter, "go", policies=[ASKING])
@@ -253,7 +253,7 @@ async def test_a_held_call_whose_client_no_longer_waits_is_withdrawn() -> None:
 
 @pytest.mark.parametrize("by_handle", [True, False])
 async def test_cancel_for_approval_ends_the_run_and_a_later_run_may_make_the_call_once(by_handle: bool) -> None:
-    """The run ends with both records; after the approval a replayed run uses it, once, for that input."""
+    """Both events end the run. Once approved, a replayed run uses the approval once, for that input."""
     store = MemoryStore()
     fields = {"tool_name": "bash", "tool_call_id": "x", "tool_input": BASH.input, "policy_name": "p"}
     adapter = FakeAdapter([Pause()])
@@ -289,8 +289,8 @@ async def test_cancel_for_approval_ends_the_run_and_a_later_run_may_make_the_cal
     assert third.ran == []
 
 
-async def test_cancel_for_approval_of_what_cannot_be_is_an_error() -> None:
-    """Neither an unknown run nor one that is over can be ended; what is to be approved is checked first."""
+async def test_cancel_for_approval_of_an_impossible_call_is_an_error() -> None:
+    """The run is unknown or has ended. The call is checked first."""
     store = MemoryStore()
     result = await run_once(FakeAdapter(), "go", policies=[OPEN], store=store)
     for run_id, message in (("nothing", "no run"), (result.run_id, "completed")):
@@ -306,8 +306,7 @@ async def test_cancel_for_approval_of_what_cannot_be_is_an_error() -> None:
         await handle.cancel()
 
 
-async def test_several_held_calls_are_answered_each_for_itself() -> None:
-    """Parallel calls are held at the same time."""
+async def test_parallel_pending_calls_are_answered_separately() -> None:
     asks = tuple(Ask(id=f"c{n}", name="bash", input={"n": n}) for n in range(4))
     adapter = FakeAdapter([Together(asks)])
     async with Supervisor(MemoryStore()) as supervisor:
@@ -325,8 +324,8 @@ async def test_several_held_calls_are_answered_each_for_itself() -> None:
     assert sorted(call.id for call in adapter.ran) == ["c1", "c3"]
 
 
-async def test_a_cancelling_rule_beside_an_approval_refuses_at_once() -> None:
-    """The strictest action decides; nobody is asked for a call that cannot run."""
+async def test_a_cancelling_rule_beside_an_approval_denies_at_once() -> None:
+    """The strictest action decides, and nobody is asked about a call that can't run."""
     policy = Policy(name="p", tool_rules=(Deny(("bash",), action="request_approval"), Deny(("b*",), action="cancel")))
     approver = FakeApprover(True)
     with pytest.raises(PolicyViolationError):
@@ -335,8 +334,8 @@ async def test_a_cancelling_rule_beside_an_approval_refuses_at_once() -> None:
     assert approver.requests == []
 
 
-async def test_where_nobody_can_answer_the_call_is_refused_at_once() -> None:
-    """`run_once` without an approver and a store: preflight said so, and observers hear of it before the refusal."""
+async def test_without_an_approver_the_call_is_denied_at_once() -> None:
+    """`run_once` without an approver and a store. Preflight warned, and observers get a request before the denial."""
     adapter, publisher = FakeAdapter([Ask(name="bash", input={"to": "prod"}), Ask(name="read")]), FakePublisher()
     with anyio.fail_after(PATIENCE_S):
         result = await run_once(adapter, "go", policies=[ASKING], publishers=[publisher])
@@ -353,8 +352,8 @@ async def test_where_nobody_can_answer_the_call_is_refused_at_once() -> None:
     assert "pass an `approver`" in finding
 
 
-async def test_where_nobody_can_answer_and_an_expiry_would_cancel_the_run_is_cancelled() -> None:
-    """What nobody can approve is what nobody approved."""
+async def test_without_an_approver_and_with_cancel_on_timeout_the_run_is_cancelled() -> None:
+    """A request that nobody can answer counts as expired."""
     policy = Policy(
         name="p",
         tool_rules=(Deny(("bash",), action="request_approval"),),
@@ -368,8 +367,8 @@ async def test_where_nobody_can_answer_and_an_expiry_would_cancel_the_run_is_can
 
 
 @pytest.mark.parametrize(("granted", "came_to"), [(True, []), (False, ["prevented"])])
-async def test_a_held_calls_violation_is_recorded_as_what_it_came_to(granted: bool, came_to: list[str]) -> None:
-    """Once, on the record as in the result; an approved call has what was asked for, and violates nothing."""
+async def test_the_violation_of_a_held_call_is_recorded_with_its_outcome(granted: bool, came_to: list[str]) -> None:
+    """Once, in the log as in the result. An approved call satisfies the rule and has no violation."""
     store = MemoryStore()
     result = await run_once(
         FakeAdapter([Ask(name="bash")]), "go", policies=[ASKING], store=store, approver=FakeApprover(granted)
@@ -384,10 +383,10 @@ async def test_a_held_calls_violation_is_recorded_as_what_it_came_to(granted: bo
 
 
 @pytest.mark.trio
-async def test_an_approvers_answer_to_another_input_is_logged(
+async def test_an_approvers_answer_for_another_input_is_logged(
     autojump_clock: object, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The call waits on for another's."""
+    """The call stays pending."""
 
     async def approver(request: ApprovalRequest) -> ApprovalAnswer:
         return ApprovalAnswer(granted=True, by="ana", input_digest=input_digest({"command": "ls"}))
@@ -401,8 +400,8 @@ async def test_an_approvers_answer_to_another_input_is_logged(
 
 
 @pytest.mark.parametrize("over", [False, True], ids=["going on", "over"])
-async def test_what_ran_unheld_can_be_answered_for_the_record(over: bool) -> None:
-    """The request has the input and its digest; a yes afterwards permits nothing later, and waits in no list."""
+async def test_a_call_that_ran_without_a_gate_can_be_answered_for_the_record(over: bool) -> None:
+    """The request has the input and its digest. A later approval allows nothing, and the request is in no list."""
     store = MemoryStore()
     adapter = FakeAdapter([Ask(name="bash", input={"command": "ls"}), *(() if over else (Pause(),))], gate="none")
     async with Supervisor(store) as supervisor:
@@ -430,7 +429,7 @@ async def test_what_ran_unheld_can_be_answered_for_the_record(over: bool) -> Non
 
 @pytest.mark.trio
 async def test_approvals_are_listed_oldest_first(autojump_clock: object) -> None:
-    """Whichever run is older, and whoever asks the store."""
+    """In every store, whichever run is older."""
     store = MemoryStore()
     late = FakeAdapter([Pause(20), Ask(name="bash", input={"n": 2})])
     early = FakeAdapter([Pause(5), Ask(name="bash", input={"n": 1})])
@@ -446,7 +445,7 @@ async def test_approvals_are_listed_oldest_first(autojump_clock: object) -> None
 
 
 async def unrecorded(approval: Any, approval_id: str) -> Any:
-    """An approval of a store whose owners are lost before they act on an answer."""
+    """An approval whose run's owner was lost before it acted on the answer."""
     found = await approval(approval_id)
     return found and msgspec.structs.replace(found, recorded=False)
 
@@ -457,11 +456,11 @@ async def unrecorded(approval: Any, approval_id: str) -> Any:
     (True, True, {"state": "declined"}, "is closed"),
     (False, True, {"state": "granted"}, "is closed"),
 ])  # fmt: skip
-async def test_an_answer_counts_as_its_owner_recorded_it_though_the_run_is_over_since(
+async def test_an_answer_counts_as_its_owner_recorded_it_even_after_the_run_has_ended(
     given: bool, acted_on: bool, mine: dict[str, str], refusal: str | None
 ) -> None:
-    """Whoever looks late finds the answer recorded and nobody owning the run; unrecorded, nobody will act on it.
-    Where the owner closed the approval otherwise, whoever answered learns what the record says.
+    """A late reader finds the recorded answer and no owner. An unrecorded answer has no effect. If the owner closed
+    the approval otherwise, the person learns the recorded outcome.
     """
     store = MemoryStore() if acted_on else around(approval=unrecorded)
     adapter = FakeAdapter([Ask(name="bash")])

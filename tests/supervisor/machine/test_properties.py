@@ -1,4 +1,4 @@
-"""Any interleaving of inputs keeps the promises of the machine, and a restored machine goes on as the one before."""
+"""Any interleaving of inputs keeps the machine's invariants, and a restored machine continues like the original."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -34,7 +34,7 @@ INPUTS = st.sampled_from([{}, {"n": 1}])
 
 
 def plain(commands: Sequence[Effect]) -> Any:
-    """With errors as a record holds them: a snapshot keeps no more of them."""
+    """With errors as text, which is all that a snapshot keeps of them."""
     return [(type(command), msgspec.to_builtins(command, enc_hook=described)) for command in commands]
 
 
@@ -57,7 +57,7 @@ def compiled(on_timeout: Any) -> Any:
 
 
 class Interleavings(RuleBasedStateMachine):
-    """Feeds a machine and watches its commands."""
+    """Feeds a machine and checks its effects."""
 
     @initialize(gates_all=st.booleans(), on_timeout=st.sampled_from(["deny", "cancel"]))
     def begin(self, gates_all: bool, on_timeout: str) -> None:
@@ -147,7 +147,7 @@ class Interleavings(RuleBasedStateMachine):
             assert "p" not in command.answer.tell_model.split()
 
     def check_violation_is_stored(self) -> None:
-        # What is found after the cancel was ordered did not cause it.
+        # A violation found after the cancel is not its cause.
         assert self.ordered is not None
         violations = [n for n, e in self.appended if isinstance(e, ev.PolicyViolated) and n <= self.ordered]
         assert self.broken or all(n <= self.acked for n in violations)
@@ -283,14 +283,16 @@ class Interleavings(RuleBasedStateMachine):
             assert any(isinstance(event, ev.BudgetWarned) for _, event in self.appended)
 
     @invariant()
-    def the_judge_has_observed_what_is_recorded_in_its_order(self) -> None:
-        if hasattr(self, "judge") and not self.refusals:  # an end written in place of a refused one is no news to it
+    def the_monitor_has_observed_the_recorded_events_in_order(self) -> None:
+        if (
+            hasattr(self, "judge") and not self.refusals
+        ):  # a terminal event that replaces a rejected one is not observed again
             assert [event.seq for event in sorted(self.observed, key=lambda event: event.seq)] == [
                 event.seq for _, event in sorted(self.appended, key=lambda one: one[1].seq)
             ]
 
     def teardown(self) -> None:
-        """However it stopped: an adapter that ends and a store that stores settle everything."""
+        """However it stopped, an adapter that ends and a store that works settle everything."""
         if not hasattr(self, "machine"):
             return
         self.feed(interface.AdapterEnded(now_ms=self.pass_time(1)))

@@ -1,4 +1,4 @@
-"""A provider reports what it did: it cannot speak for the supervisor, and a field of the wrong type fails its run."""
+"""Events from a provider: it can't report for the supervisor, and a field of the wrong type fails its run."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Thought(ev.Event, tag="thought", frozen=True):
-    """A type of event that nobody has said providers may report."""
+    """A type of event that providers may not report."""
 
 
 CLAIMS = [
@@ -30,8 +30,8 @@ CLAIMS = [
 
 
 @pytest.mark.parametrize("claim", CLAIMS)
-async def test_what_only_the_supervisor_records_is_not_believed(claim: ev.Event) -> None:
-    """It is recorded as an error with what was claimed, also when it is read back from the store."""
+async def test_an_event_that_only_the_supervisor_may_record_is_rejected(claim: ev.Event) -> None:
+    """It is recorded as an error with its content, which survives the store."""
     store = MemoryStore()
     adapter = FakeAdapter([claim, Ask(id="c1", name="bash")])
     result = await run_once(
@@ -46,8 +46,8 @@ async def test_what_only_the_supervisor_records_is_not_believed(claim: ev.Event)
     assert adapter.ran == []
 
 
-async def test_a_providers_start_becomes_its_session_and_its_ids_are_not_believed() -> None:
-    """One run_started, by the supervisor; ids, times and order are the supervisor's."""
+async def test_a_providers_start_becomes_its_session_and_its_ids_are_ignored() -> None:
+    """The supervisor writes one run_started, with its own ids, times and order."""
     adapter = FakeAdapter([ev.RunStarted(model="m", tools=("a",), run_id="evil", session_id="evil", seq=99)])
     result = await run_once(adapter, "go", policies=[OPEN])
     (started,) = [event for event in result.events if isinstance(event, ev.SessionStarted)]
@@ -58,8 +58,7 @@ async def test_a_providers_start_becomes_its_session_and_its_ids_are_not_believe
     assert [event.seq for event in result.events] == list(range(1, len(result.events) + 1))
 
 
-async def test_a_call_that_starts_with_another_input_is_judged_again() -> None:
-    """If the input that starts is not the input that was allowed."""
+async def test_a_call_that_starts_with_another_input_is_evaluated_again() -> None:
     from proctor.policies.errors import PolicyViolationError
     from proctor.policies.reading import parse_policies
 
@@ -85,16 +84,16 @@ async def test_a_call_that_starts_with_another_input_is_judged_again() -> None:
     assert [v.enforcement for v in raised.value.violations] == ["interrupted"]
 
 
-async def test_what_is_nested_in_free_data_is_left_to_the_store() -> None:
-    """Only the store knows what it can keep: a record it refuses is its error, not a lie of the agent's."""
+async def test_nested_free_data_is_validated_by_the_store() -> None:
+    """Only the store knows what it can store, so a rejected event is an error of the store."""
     adapter = FakeAdapter([ev.SessionStarted(metadata={"model": "m", "handle": object()})])
 
     with pytest.raises(StoreError, match="session_started"):
         await run_once(adapter, "go", policies=[OPEN])
 
 
-async def test_what_an_agent_says_after_its_end_is_not_waited_for() -> None:
-    """It may never fall silent."""
+async def test_output_of_an_agent_after_its_end_is_not_waited_for() -> None:
+    """It might never stop."""
     adapter = FakeAdapter([ev.RunCompleted(output="done"), Pause()])
     with anyio.fail_after(PATIENCE_S):
         result = await run_once(adapter, "go", policies=[OPEN])
@@ -108,7 +107,7 @@ THING: Any = object()
 
 
 def endless() -> Any:
-    """A list that holds another twice, which holds another twice, and so on."""
+    """A list that holds another one twice, which holds another one twice, and so on."""
     value: list[Any] = []
     for _ in range(60):
         value = [value, value]
@@ -135,10 +134,10 @@ def endless() -> Any:
     (ev.RunStarted(tools=("read", WRONG)), "`run_started` event whose `tools` .* expected text"),
     (ev.RunCompleted(output=THING), "`run_completed` event whose `output`"),
 ])  # fmt: skip
-async def test_a_field_of_the_wrong_type_fails_the_run_and_the_rest_can_be_read(
+async def test_a_field_of_the_wrong_type_fails_the_run_and_keeps_the_earlier_events(
     event: ev.Event, message: str
 ) -> None:
-    """One error that names the adapter, the event and the field; what was accepted before stays."""
+    """The error names the adapter, the event and the field."""
     store, adapter = MemoryStore(), FakeAdapter([ev.MessageReceived(content="before"), event, Pause()])
     with anyio.fail_after(PATIENCE_S), pytest.raises(EventError, match=f"^adapter `fake` reported a .*{message}"):
         await run_once(adapter, "go", policies=[OPEN], store=store)
@@ -159,8 +158,8 @@ async def test_a_field_of_the_wrong_type_fails_the_run_and_the_rest_can_be_read(
     (None, "`NoneType`, which is not a call"),
     ({"name": "read"}, "`dict`, which is not a call"),
 ])  # fmt: skip
-async def test_a_call_of_the_wrong_types_is_refused_and_fails_the_run(call: Any, message: str) -> None:
-    """At the gate too: nothing of it is recorded."""
+async def test_a_call_with_fields_of_wrong_types_is_denied_and_fails_the_run(call: Any, message: str) -> None:
+    """At the gate too. It is not recorded."""
     store, adapter, answers = MemoryStore(), FakeAdapter(), []
 
     async def ask() -> None:
@@ -183,7 +182,7 @@ async def test_a_call_of_the_wrong_types_is_refused_and_fails_the_run(call: Any,
     ({"input_tokens": 5, "event_id": "a"}, {"input_tokens": 4, "event_id": "b"}, "`input_tokens` fell from 5 to 4"),
 ])  # fmt: skip
 async def test_usage_that_falls_ends_the_run(first: dict[str, Any], then: dict[str, Any], message: str) -> None:
-    """What a client has used of a run stays used: a figure that begins again would not be counted."""
+    """Otherwise, an agent that resets its counter would not be charged."""
     reports = [ev.TokenUsageUpdated(scope="cumulative", **figures) for figures in (first, then)]
     adapter = FakeAdapter([*reports, Pause()])
     with anyio.fail_after(PATIENCE_S), pytest.raises(EventError, match=message) as raised:
@@ -193,8 +192,8 @@ async def test_usage_that_falls_ends_the_run(first: dict[str, Any], then: dict[s
     assert adapter.closed == 1
 
 
-async def test_the_same_report_of_usage_again_is_no_fall() -> None:
-    """Nor are a late copy of it, deltas, or a report that says nothing of the cost."""
+async def test_a_repeated_usage_report_is_not_a_fall() -> None:
+    """Nor is a late duplicate, a delta, or a report without a cost."""
     steps = [
         ev.TokenUsageUpdated(scope="cumulative", input_tokens=10, cost_usd=1.0, event_id="a"),
         ev.TokenUsageUpdated(scope="cumulative", input_tokens=9, cost_usd=1.0, event_id="a"),
@@ -215,8 +214,8 @@ async def test_the_same_report_of_usage_again_is_no_fall() -> None:
         ev.SessionStarted(provider_session_id=None),
     ],
 )
-async def test_a_value_that_json_gives_back_is_recorded(event: ev.Event) -> None:
-    """Its type in Python may be another one."""
+async def test_a_value_that_survives_json_is_recorded(event: ev.Event) -> None:
+    """Even if its Python type changes."""
     store = MemoryStore()
     result = await run_once(FakeAdapter([event]), "go", policies=[OPEN], store=store)
 

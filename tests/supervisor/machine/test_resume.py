@@ -1,4 +1,4 @@
-"""A machine made anew for each thing that happens, from the record or a snapshot, decides as one that lived on."""
+"""A machine that is rebuilt from the event log, or restored, before each input decides like one that lived on."""
 
 from collections.abc import Callable
 from typing import Any
@@ -50,7 +50,7 @@ def resumed(record: list[ev.Event], run_id: str = "r") -> RunMachine:
 
 
 class Shell:
-    """Feeds one input after another, stores what is recorded at once, and ends the client that is cancelled."""
+    """Feeds one input after another, stores the events at once, and ends a cancelled agent."""
 
     def __init__(self, machine: RunMachine, record: list[ev.Event], stored: int = 0) -> None:
         self.machine = machine
@@ -72,7 +72,7 @@ class Shell:
 
 
 def shown_by(commands: list[Effect]) -> list[Any]:
-    """What a client is told of these commands; of those who ask twice, only one outlives its shell."""
+    """What these effects show the agent. Of duplicate requests, only one survives its shell."""
     shown: list[Any] = []
     for command in commands:
         if isinstance(command, (AnswerGate, RequestApproval)):
@@ -152,7 +152,7 @@ def from_snapshot(shell: Shell) -> Shell:
 
 
 def played(steps: Any, next_shell: Callable[[Shell], Shell]) -> tuple[list[ev.Event], list[Any]]:
-    """The record of a run that does these steps and then completes, and what its client was told."""
+    """The log of a run with these steps that then completes, and what its agent was shown."""
     record: list[ev.Event] = []
     shell = Shell(resumed(record), record)
     shown = shown_by(shell.happens(interface.Begin(now_ms=1, prompt="go")))
@@ -192,19 +192,19 @@ RAN_BEFORE_ANYBODY_COULD_BE_ASKED = [
 @example(RAN_BEFORE_ANYBODY_COULD_BE_ASKED)
 @example(STARTED_WHILE_IT_WAITS)
 @example(ANSWERED_AND_ASKED_AGAIN)
-def test_it_records_and_answers_as_one_that_lived_on(steps: Any) -> None:
-    """Whatever happens, and at whatever point it was made anew."""
+def test_it_records_and_answers_like_one_that_lived_on(steps: Any) -> None:
+    """After any step, and at whatever point it was rebuilt."""
     lived = played(steps, same)
 
     assert played(steps, from_record) == lived
     assert played(steps, from_snapshot) == lived
     assert [type(event) in ev.TERMINAL for event in lived[0]].count(True) == 1
-    if steps is ANSWERED_AND_ASKED_AGAIN:  # a yes is used up by the call that waited for it
+    if steps is ANSWERED_AND_ASKED_AGAIN:  # an approval is used up by its pending call
         assert [event.tool_call_id for event in lived[0] if isinstance(event, ev.ToolCallStarted)] == ["c1"]
 
 
-def test_a_run_that_ended_refuses_and_its_session_continues_with_another() -> None:
-    """Turns are counted on, and the judge remembers."""
+def test_an_ended_run_denies_and_its_session_continues_with_another() -> None:
+    """Turn numbers continue, and the monitor keeps its state."""
     record: list[ev.Event] = []
     shell = Shell(resumed(record), record)
     shell.happens(interface.Begin(now_ms=1, prompt="go"))
@@ -229,8 +229,8 @@ def test_a_run_that_ended_refuses_and_its_session_continues_with_another() -> No
     assert [event.seq for event in record] == list(range(1, len(record) + 1))
 
 
-def test_a_judge_that_was_kept_needs_only_the_run() -> None:
-    """Restored from a snapshot, it observes nothing twice."""
+def test_a_restored_monitor_needs_only_the_events_of_the_run() -> None:
+    """It observes no event twice."""
     record: list[ev.Event] = []
     shell = Shell(resumed(record), record)
     shell.happens(interface.Begin(now_ms=1, prompt="go"))
@@ -249,10 +249,8 @@ TOKEN = "ghp" + "_" + "k9" * 18
 
 
 @pytest.mark.parametrize("exact", [{"to": TOKEN}, None, {"to": "ghp" + "_" + "q2" * 18}, {"to": "[redacted:x:1]"}])
-def test_a_held_call_whose_record_has_a_placeholder_is_judged_exactly_or_refused(
-    exact: dict[str, Any] | None,
-) -> None:
-    """A yes to it lets nothing run that was judged on what the record has in a secret's place."""
+def test_a_pending_call_with_a_redacted_input_is_evaluated_exactly_or_denied(exact: dict[str, Any] | None) -> None:
+    """No call may be approved after an evaluation of the placeholder that the log has for a secret."""
     record: list[ev.Event] = []
     redactor = Redactor(Redaction())
 
@@ -282,8 +280,8 @@ def test_a_held_call_whose_record_has_a_placeholder_is_judged_exactly_or_refused
         assert record[-1].decision == "input_unknown"
 
 
-def test_a_restored_machine_knows_a_call_of_which_only_the_redacted_record_was_known() -> None:
-    """As one that lived on: asked again under its id, it is the same call, running still."""
+def test_a_restored_machine_recognises_a_call_known_only_by_its_redacted_event() -> None:
+    """If it is proposed again with its id, it is the same running call."""
     record: list[ev.Event] = []
     settings: dict[str, Any] = {"approval": COMPILED.approval, "redactor": Redactor(Redaction())}
     call = ToolCall(id="c", name="read", input={"to": TOKEN})
@@ -307,8 +305,8 @@ def test_a_restored_machine_knows_a_call_of_which_only_the_redacted_record_was_k
     assert related == [["running", "conflict"]] * 2
 
 
-def test_a_resumed_run_gives_its_last_message() -> None:
-    """And not what was streamed before it."""
+def test_a_resumed_run_returns_its_last_message() -> None:
+    """Without the text that was streamed before."""
     record: list[ev.Event] = []
     Shell(resumed(record), record).happens(interface.Begin(now_ms=1, prompt="go"))
     for event in (ev.MessageStreamed(delta="I th"), ev.MessageReceived(content="done")):
@@ -322,8 +320,8 @@ def test_a_resumed_run_gives_its_last_message() -> None:
     assert finish.outcome.output == "done"
 
 
-def test_a_call_of_which_only_the_record_is_known_is_the_same_as_the_exact_one() -> None:
-    """The record has a placeholder where the secret was; a call that is over is known again, too."""
+def test_a_call_known_only_by_its_event_equals_the_exact_call() -> None:
+    """The event has a placeholder for the secret. A finished call is recognised too."""
     calls = compile_policy(merge_policies([POLICY])).monitor(RunContext())
     redacted = {"to": "[redacted]"}
     calls.observe(ev.ToolCallStarted(tool_call_id="c", tool_name="x", tool_input=redacted))
@@ -342,8 +340,8 @@ def test_a_call_of_which_only_the_record_is_known_is_the_same_as_the_exact_one()
     assert related() == ["ended", "new", "new"]
 
 
-def test_a_yes_for_the_run_holds_under_the_next_shell() -> None:
-    """Nobody is asked twice for what was said to cover the run."""
+def test_an_approval_for_the_run_survives_a_resume() -> None:
+    """Nobody is asked again about a covered call."""
     record: list[ev.Event] = []
     wide = compile_policy(merge_policies([msgspec.structs.replace(POLICY, approval=Approval(scope="run"))]))
 
@@ -364,8 +362,7 @@ def test_a_yes_for_the_run_holds_under_the_next_shell() -> None:
     assert [event.tool_call_id for event in record if isinstance(event, ev.ToolCallStarted)] == ["c", "d"]
 
 
-def test_a_snapshot_is_refused_where_it_would_lose_events_or_cannot_be_read() -> None:
-    """Fail loud: nothing is left out, and nothing else is taken for one."""
+def test_a_snapshot_that_would_lose_events_or_cannot_be_decoded_is_rejected() -> None:
     machine = resumed([])
     machine.handle(interface.Begin(now_ms=1, prompt="go"))
     with pytest.raises(EventError, match="take the record of the machine first"):
@@ -388,7 +385,7 @@ def test_a_snapshot_is_refused_where_it_would_lose_events_or_cannot_be_read() ->
         (RunEnding, resume._RunEnding, "state gate reports budgets notes"),
     ],
 )
-def test_a_snapshot_keeps_every_field_but_those_that_are_made_anew(part: Any, kept: Any, made_anew: str) -> None:
-    """A field that a part gains or loses is one that its snapshot gains or loses."""
+def test_a_snapshot_has_every_field_except_derived_ones(part: Any, kept: Any, made_anew: str) -> None:
+    """A new field of a part must be in its snapshot."""
     assert {*kept.__struct_fields__, *made_anew.split()} == set(part.__slots__)
     assert not set(kept.__struct_fields__) & set(made_anew.split())

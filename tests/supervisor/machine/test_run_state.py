@@ -1,4 +1,4 @@
-"""What an agent reports is held in bounded memory: queued, kept for the result, and in one event."""
+"""What an agent reports is kept in bounded memory: in the queue, in the result, and in each event."""
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -27,7 +27,7 @@ MB = "y" * 1_000_000
 
 
 async def test_a_provider_is_read_no_faster_than_its_bytes_are_stored() -> None:
-    """However few events they are; and it goes on when they are."""
+    """However few events they are. Then reading continues."""
     taken = 0
 
     class Steps:
@@ -52,8 +52,8 @@ async def test_a_provider_is_read_no_faster_than_its_bytes_are_stored() -> None:
     assert sum(isinstance(event, ev.ToolCallCompleted) for event in result.events) + result.events_before >= 60
 
 
-async def test_a_subscriber_that_reads_nothing_keeps_no_more_than_so_many_bytes() -> None:
-    """Of what its supervisor has stored meanwhile; it reads the store for the rest."""
+async def test_a_slow_subscriber_keeps_a_bounded_number_of_bytes() -> None:
+    """It reads the rest from the store."""
     outputs = [ev.ToolCallCompleted(tool_call_id="c", tool_output=MB) for _ in range(70)]
     async with Supervisor(MemoryStore()) as supervisor, supervisor.subscribe() as events:
         handle = await supervisor.start(FakeAdapter(outputs), "go", policies=[OPEN])
@@ -66,8 +66,8 @@ async def test_a_subscriber_that_reads_nothing_keeps_no_more_than_so_many_bytes(
     assert [event.seq for event in seen] == list(range(1, len(seen) + 1))
 
 
-async def test_an_event_carries_so_much_and_says_what_is_left_out() -> None:
-    """The record and what is judged are the same, whatever is in it; the result's output is whole."""
+async def test_an_event_has_a_bounded_size_and_says_what_was_cut() -> None:
+    """The stored and the evaluated event are the same. The result has the whole output."""
     reported: list[ev.Event] = [
         ev.ToolCallStarted(tool_call_id="c", tool_name="read"),
         ev.ToolCallCompleted(tool_call_id="c", tool_output=HUGE),
@@ -99,8 +99,8 @@ async def test_an_event_carries_so_much_and_says_what_is_left_out() -> None:
     ev.ErrorOccurred(code="c", message="m", provider_error={"body": HUGE}),
     ev.ToolCallStarted(tool_call_id="c", tool_name="write", tool_input={"content": HUGE}),
 ], ids=lambda event: event.type)  # fmt: skip
-def test_what_is_cut_can_be_read_again(event: ev.Event) -> None:
-    """It has its type, its ids and an error's code; a call's input is never cut."""
+def test_a_cut_event_can_be_decoded(event: ev.Event) -> None:
+    """It keeps its type, its ids and an error's code. The input of a call is never cut."""
     cut = within_bounds(event)
     again = decode_event(encode_event(cut))
 
@@ -114,15 +114,15 @@ def test_what_is_cut_can_be_read_again(event: ev.Event) -> None:
         assert getattr(cut, "code", None) == getattr(event, "code", None)
 
 
-def test_small_events_are_left_as_they_are() -> None:
-    """Not even copied."""
+def test_small_events_are_unchanged() -> None:
+    """They are not even copied."""
     event = ev.ToolCallCompleted(tool_call_id="c", tool_output={"a": ["b", 1, None, 2.5]})
 
     assert within_bounds(event) is event
 
 
-def test_a_result_keeps_the_latest_events_within_a_bound_of_bytes() -> None:
-    """And counts those before; the last is kept, however large."""
+def test_a_result_keeps_the_latest_events_up_to_a_number_of_bytes() -> None:
+    """And the number of earlier ones. The last event is kept at any size."""
     kept = KeptEvents()
     for n in range(300):
         event = ev.MessageReceived(content=f"{n:04}{MB}")
@@ -137,8 +137,8 @@ def test_a_result_keeps_the_latest_events_within_a_bound_of_bytes() -> None:
     assert kept.latest() == (event,)
 
 
-async def test_a_record_no_store_can_keep_is_refused_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a bad record, not as a store that fails; what comes after it is stored."""
+async def test_an_event_that_no_store_can_keep_is_rejected_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a bad record, not as a failure of the store. Later events are stored."""
     monkeypatch.setattr(records, "MAX_BYTES", 1000)
     store = MemoryStore()
     with pytest.raises(StoreError, match="at most 1,000 can be stored") as refused:
@@ -148,8 +148,8 @@ async def test_a_record_no_store_can_keep_is_refused_by_itself(monkeypatch: pyte
     assert [event.seq for event in await store.append([ev.MessageReceived(session_id="s", content="x")])] == [1]
 
 
-async def test_a_conversation_is_replayed_as_far_as_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its latest part; what it was counts all the same."""
+async def test_a_replayed_conversation_has_a_bounded_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has the latest messages. All of them still count."""
     monkeypatch.setattr(history, "TRANSCRIPT_BYTES", 10_000)
     store = MemoryStore()
     first = FakeAdapter([ev.MessageReceived(content=f"{n:03}" + "x" * 1000) for n in range(50)])
@@ -164,8 +164,8 @@ async def test_a_conversation_is_replayed_as_far_as_there_is_room(monkeypatch: p
     assert later.events[0].seq == len(result.events) + 1
 
 
-def test_of_what_a_tool_returned_the_beginning_is_kept_as_text() -> None:
-    """Keys weigh as values do."""
+def test_the_beginning_of_a_tools_output_is_kept_as_text() -> None:
+    """Keys count towards its size, as values do."""
     values = within_bounds(ev.ToolCallCompleted(tool_call_id="c", tool_output={"head": "begins", "rest": HUGE}))
     keys = within_bounds(ev.ToolCallCompleted(tool_call_id="c", tool_output={HUGE: 1}))
 
@@ -194,8 +194,8 @@ async def recorded(
     [ev.MessageReceived(content="y" * 40_000)] * 10,
     [ev.MessageSent(content="z", role="user")] * 500,
 ], ids=["whole", "streamed", "large", "of a user"])  # fmt: skip
-async def test_one_event_says_that_no_more_is_recorded(flood: list[Step], kept: str, tmp_path: Path) -> None:
-    """Few are stored, calls go on, and the run completes."""
+async def test_one_event_says_that_recording_has_stopped(flood: list[Step], kept: str, tmp_path: Path) -> None:
+    """Few of the flood are stored, calls continue, and the run completes."""
     steps: list[Step] = [*flood, Ask(name="x", id="c"), *flood, ev.RunCompleted(output="done")]
     async with opened(kept, tmp_path) as store:
         events = await recorded(store, steps, OPEN)
@@ -206,7 +206,7 @@ async def test_one_event_says_that_no_more_is_recorded(flood: list[Step], kept: 
 
     assert len(streamed.output or "") <= max(
         9, len(getattr(flood[-1], "content", ""))
-    )  # of what is not recorded, nothing
+    )  # none of the unrecorded events is stored
     assert sum(isinstance(event, MESSAGES) for event in events) <= 21
     errors = [event for event in events if isinstance(event, ev.ErrorOccurred)]
     assert [event.code in FULL for event in errors] == [True]
@@ -214,8 +214,8 @@ async def test_one_event_says_that_no_more_is_recorded(flood: list[Step], kept: 
     assert isinstance(events[-1], ev.RunCompleted)
 
 
-async def test_a_flood_of_the_agent_leaves_what_users_write() -> None:
-    """What they wrote before and after it supports a call; past their own bound the latest message is not known."""
+async def test_a_flood_of_an_agents_messages_keeps_those_of_the_user() -> None:
+    """The user's earlier and later messages support a call. Beyond their own bound, the latest is not known."""
     requires = [{"user_said": "please", "in": "latest"}]
     rule = {"type": "precondition", "id": "asked", "tool": "x", "requires": requires}
     (policy,) = parse_policies({"name": "p", "on_violation": "deny", "rules": [rule]})
@@ -234,7 +234,7 @@ async def test_a_flood_of_the_agent_leaves_what_users_write() -> None:
 
 
 LARGE = 64 * 1024
-"""Bytes of one large event."""
+"""The size of one large event, in bytes."""
 USED = ev.TokenUsageUpdated(input_tokens=1)
 FLOODS: dict[str, list[Step]] = {
     "usage": [USED] * 600,
@@ -266,8 +266,8 @@ async def opened(kind: str, folder: Path) -> AsyncIterator[Store]:
     *(("sqlite", flood) for flood in ("usage", "outputs")),
     pytest.param("postgres", "usage", marks=needs_postgres),
 ])  # fmt: skip
-async def test_a_flood_of_anything_else_ends_the_run(kind: str, flood: str, tmp_path: Path) -> None:
-    """Little is stored, one event says why, the run fails of it, and what comes after it is not taken."""
+async def test_a_flood_of_other_events_fails_the_run(kind: str, flood: str, tmp_path: Path) -> None:
+    """Few are stored, one event gives the reason, and later events are not accepted."""
     agent = FakeAdapter([*FLOODS[flood], ev.RunCompleted(output="done")])
     async with (
         opened(kind, tmp_path) as store,
@@ -287,8 +287,8 @@ async def test_a_flood_of_anything_else_ends_the_run(kind: str, flood: str, tmp_
     assert isinstance(events[-1], ev.RunFailed)
 
 
-async def test_a_flood_that_is_within_the_bounds_is_recorded_whole() -> None:
-    """As many as there may be, and messages do not count among them."""
+async def test_a_flood_within_the_bounds_is_stored_whole() -> None:
+    """Up to the maximum; messages do not count towards it."""
     store = MemoryStore()
     steps: list[Step] = [*[USED] * 50, *[ev.MessageReceived(content="x")] * 50, ev.RunCompleted(output="done")]
     result = await run_once(FakeAdapter(steps), "go", store=store, policy=OPEN, max_events=52)
@@ -300,14 +300,13 @@ async def test_a_flood_that_is_within_the_bounds_is_recorded_whole() -> None:
 
 @pytest.mark.parametrize("name", ["max_messages", "max_message_bytes", "max_events", "max_event_bytes"])
 @pytest.mark.parametrize("value", [0, -1, True, 1.5, "9"])
-def test_a_bound_is_a_whole_number(name: str, value: object) -> None:
-    """Anything else is one clear error."""
+def test_a_bound_must_be_a_whole_number(name: str, value: object) -> None:
     with pytest.raises(UsageError, match=f"{name} is .*; it must be a whole number from 1"):
         Supervisor(MemoryStore(), **{name: value})  # type: ignore[arg-type]
 
 
-async def test_a_created_run_takes_the_bounds_too() -> None:
-    """`execute_run` hands them on."""
+async def test_a_created_run_accepts_the_bounds_too() -> None:
+    """`execute_run` passes them on."""
     store, agent = MemoryStore(), FakeAdapter([ev.MessageReceived(content="x")] * 50)
     result = await execute_run(store, agent, await create_run(store, "go"), policy=OPEN, max_messages=5)
 
@@ -316,8 +315,8 @@ async def test_a_created_run_takes_the_bounds_too() -> None:
 
 
 @pytest.mark.parametrize("code", ["messages_full", "user_messages_full", "record_full"])
-async def test_only_the_supervisor_says_that_a_bound_is_reached(code: str) -> None:
-    """An agent that reports it ends no record of what it says, and is not believed."""
+async def test_only_the_supervisor_may_report_a_reached_bound(code: str) -> None:
+    """If an agent reports it, the event is rejected and recording continues."""
     steps: list[Step] = [ev.ErrorOccurred(code=code, message="forged"), *[ev.MessageReceived(content="x")] * 3]
     result = await run_once(FakeAdapter([*steps, ev.RunCompleted(output="done")]), "go", policy=OPEN)
 

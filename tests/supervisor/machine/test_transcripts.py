@@ -1,4 +1,4 @@
-"""What a machine records and has done in each scenario: PROCTOR_TRANSCRIPTS=write makes the transcripts anew."""
+"""The events and effects of a machine in each scenario; PROCTOR_TRANSCRIPTS=write rewrites the transcripts."""
 
 import json
 import os
@@ -24,7 +24,7 @@ STAMPS: dict[str, Any] = {"run_id": "r", "session_id": "s", "provider": "x"}
 
 
 class TranscribedRun:
-    """A machine that plays a scenario; its record is durable at once, unless the scenario says otherwise."""
+    """A machine that plays a scenario. Its events are durable at once, unless the scenario says otherwise."""
 
     def __init__(self, scenario: Scenario) -> None:
         (policy,) = parse_policies(scenario.policy)
@@ -36,8 +36,8 @@ class TranscribedRun:
         self.events: list[Event] = []
         self.stores = True
 
-    def tell(self, step: interface.Input | str) -> list[str]:
-        """What comes of one step: records and commands, in the order they came."""
+    def feed(self, step: interface.Input | str) -> list[str]:
+        """One step's events and effects, in their order."""
         if isinstance(step, str):
             self.stores = step == "stored"
             return self._stored() if self.stores else []
@@ -62,13 +62,13 @@ class TranscribedRun:
         return [line(event) for event in taken]
 
     def resumed(self) -> RunMachine:
-        """The machine as another process makes it of the record."""
+        """The machine that another process rebuilds from the log."""
         judge = self.compiled.monitor(RunContext())
         return RunMachine.resume(self.identity, judge, self.events, **self.settings)
 
 
 def known_of(machine: RunMachine) -> dict[str, Any]:
-    """What a machine is asked."""
+    """The queries of a machine."""
     calls = machine.calls
     return {
         "state": (machine.begun, machine.ended, machine._state.refusal is not None, machine.seq, machine.turn),
@@ -84,7 +84,7 @@ def line(struct: msgspec.Struct) -> str:
 
 
 def plain(value: Any) -> Any:
-    """A struct as its name with the fields that differ from their defaults; an error as a text."""
+    """A struct as its name with the fields that differ from their defaults; an error as text."""
     if isinstance(value, msgspec.Struct):
         left_out = {*STAMPS, "event_id"} if isinstance(value, Event) else set()
         fields = {
@@ -103,7 +103,7 @@ def plain(value: Any) -> Any:
 
 
 def is_default(field: Any, value: Any) -> bool:
-    """Whether a struct made without this field has this value; 0 is not False."""
+    """Whether a struct created without this field has this value. 0 is not False."""
     default = field.default
     if field.default_factory is not msgspec.NODEFAULT:
         default = field.default_factory()
@@ -111,10 +111,10 @@ def is_default(field: Any, value: Any) -> bool:
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
-def test_a_run_is_recorded_and_carried_out_as_written_down(scenario: Scenario) -> None:
-    """Every record reads back as it is; the last lines are what the run came to."""
+def test_a_scenario_has_the_recorded_events_and_effects(scenario: Scenario) -> None:
+    """Every event survives encoding. The last lines are the outcome of the run."""
     run = TranscribedRun(scenario)
-    came = [each for each in (run.tell(step) for step in scenario.steps) if each]
+    came = [each for each in (run.feed(step) for step in scenario.steps) if each]
     if os.environ.get("PROCTOR_TRANSCRIPTS") == "write":
         TRANSCRIPTS[scenario.name] = came
         PATH.write_text(yaml.safe_dump(TRANSCRIPTS, sort_keys=False, allow_unicode=True, width=10_000))
@@ -128,10 +128,10 @@ BY_POLICY_ALONE = ("calls that are refused", "approvals", "an agent", "calls tak
 @pytest.mark.parametrize(
     "scenario", [each for each in SCENARIOS if each.name.startswith(BY_POLICY_ALONE)], ids=lambda each: each.name
 )
-def test_a_run_is_resumed_from_its_record_as_it_was(scenario: Scenario) -> None:
-    """After each step: its calls, its requests, what was found and whether a policy refuses it."""
+def test_a_run_is_resumed_from_its_log_unchanged(scenario: Scenario) -> None:
+    """After each step: its calls, its approval requests, its findings, and whether a policy ended it."""
     run = TranscribedRun(scenario)
     for step in scenario.steps:
-        run.tell(step)
+        run.feed(step)
         if run.stores:
             assert known_of(run.resumed()) == known_of(run.machine), step

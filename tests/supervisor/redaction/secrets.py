@@ -1,4 +1,4 @@
-"""Secrets of many kinds to plant, put together here so that none stands in this file."""
+"""Secrets of many kinds for tests, assembled here so that this file contains none."""
 
 SECRETS: dict[str, str] = {
     "anthropic-key": "sk-" + "ant-api03-" + "Zx8" * 20,
@@ -22,7 +22,7 @@ SECRETS: dict[str, str] = {
     "huggingface-token": "hf" + "_" + "abCD" * 9,
     "twilio-key": "SK" + "0a" * 16,
 }
-"""By name, the text an agent might say."""
+"""By name, the text that an agent might write."""
 
 HEARTS: dict[str, str] = {
     **SECRETS,
@@ -30,4 +30,4 @@ HEARTS: dict[str, str] = {
     "bearer": "Qm9va21hcms" + "-0123456789",
     "private-key": "MIIEow",
 }
-"""The part of each that must stand nowhere."""
+"""The part of each that must appear nowhere."""

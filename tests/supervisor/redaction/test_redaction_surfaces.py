@@ -1,4 +1,4 @@
-"""Secrets planted in every field of every event: none reaches the store's file, a subscriber, an approver, a log."""
+"""Secrets in every field of every event: none reaches the store's file, a subscriber, an approver or a log."""
 
 import logging
 from collections.abc import AsyncIterator
@@ -42,7 +42,7 @@ def bytes_of(folder: Path) -> bytes:
 
 
 def planted(kind: type[ev.Event]) -> ev.Event:
-    """An event of a kind with all secrets in each field that takes a text or any value."""
+    """An event of this type, with all secrets in each field of text or any value."""
     filled: dict[str, Any] = {}
     for field in msgspec.structs.fields(kind):
         if field.name in ev.Event.__struct_fields__ or field.name in EXACT:
@@ -61,8 +61,8 @@ def planted(kind: type[ev.Event]) -> ev.Event:
 STEPS = [planted(kind) for kind in ev.EVENT_TYPES.values() if kind not in ev.TERMINAL]
 
 
-async def test_no_field_of_any_event_brings_a_secret_into_the_record_or_to_who_looks_on(tmp_path: Path) -> None:
-    """The file is looked at byte by byte, the log beside it too."""
+async def test_no_secret_in_an_event_reaches_the_store_or_a_subscriber(tmp_path: Path) -> None:
+    """Every byte of the file is searched, and so is the log."""
     seen: list[ev.Event] = []
     steps = [*STEPS, ev.Unrecognized(raw={"type": "new_kind", "said": ALL})]
     async with SQLiteStore(tmp_path / "s.db") as store:
@@ -82,11 +82,11 @@ async def test_no_field_of_any_event_brings_a_secret_into_the_record_or_to_who_l
     assert secrets_in(bytes_of(tmp_path)) == []
     assert secrets_in(repr([stored, seen, runs, result.events, result.calls])) == []
     assert len(stored) > len(STEPS)
-    assert result.output == {"said": ALL}  # the caller's own result is what the agent gave
+    assert result.output == {"said": ALL}  # the caller's result has what the agent returned
 
 
-async def test_a_secret_is_found_in_a_whole_message_and_in_one_delta_but_not_over_two() -> None:
-    """What the pages claim of streamed text, no more: each piece is looked through by itself."""
+async def test_a_secret_is_found_in_a_message_and_in_one_delta_but_not_across_two() -> None:
+    """As documented: each delta of streamed text is searched alone."""
     whole, split = SECRETS["github-token"], SECRETS["aws-key"]
     steps = [
         ev.MessageStreamed(delta=f"it is {whole} "),
@@ -102,8 +102,8 @@ async def test_a_secret_is_found_in_a_whole_message_and_in_one_delta_but_not_ove
     assert "".join(pieces[1:]) == split
 
 
-async def test_an_error_of_the_agent_and_of_a_policy_brings_none() -> None:
-    """What a client raised, and what a violation says it saw."""
+async def test_errors_of_the_agent_and_of_a_policy_have_no_secret() -> None:
+    """An exception of the agent, and the values in a violation."""
     store = MemoryStore()
     with pytest.raises(ProviderError):
         await run_once(
@@ -117,8 +117,8 @@ async def test_an_error_of_the_agent_and_of_a_policy_brings_none() -> None:
         assert secrets_in(repr([event async for event in store.read(run.session_id)])) == []
 
 
-async def test_an_approval_shows_no_secret_and_is_bound_to_the_exact_input() -> None:
-    """In this process and in the store; the call that runs is the one asked for."""
+async def test_an_approval_request_is_redacted_and_bound_to_the_exact_input() -> None:
+    """In this process and in the store. The call that runs is the proposed one."""
     shown: list[ApprovalRequest] = []
     exact = {"command": ALL, SECRETS["jwt"]: [ALL]}
 
@@ -141,8 +141,8 @@ async def test_an_approval_shows_no_secret_and_is_bound_to_the_exact_input() -> 
     assert [event.input_digest for event in requests] == [input_digest(exact)]
 
 
-async def test_answers_and_requests_by_way_of_the_store_bring_none(tmp_path: Path) -> None:
-    """What a person writes, and the call a run is ended for."""
+async def test_answers_and_requests_through_the_store_are_redacted(tmp_path: Path) -> None:
+    """A person's text, and the call that a run is ended for."""
     async with SQLiteStore(tmp_path / "s.db") as store, Supervisor(store) as supervisor:
         handle = await supervisor.start(FakeAdapter([Pause()]), "go", policies=ASKING)
         about = {"tool_name": "deploy", "tool_call_id": "c", "tool_input": {"to": ALL}}
@@ -165,8 +165,8 @@ async def first(events: AsyncIterator[ev.Event], kind: type[Any]) -> Any:
     raise AssertionError(f"no {kind.__name__} came")
 
 
-async def test_a_grant_holds_for_the_exact_input_in_the_next_run() -> None:
-    """The record has the digest of the input, not the input: the same call passes, another does not."""
+async def test_an_approval_for_a_redacted_input_is_used_in_the_next_run() -> None:
+    """The log has the digest of the exact input: the same call is allowed, another is not."""
     store = MemoryStore()
     exact = {"to": SECRETS["github-token"]}
     other = {"to": "ghp" + "_" + "q2" * 18}
@@ -182,8 +182,8 @@ async def test_a_grant_holds_for_the_exact_input_in_the_next_run() -> None:
     assert [call.input for call in later.ran] == [exact]
 
 
-async def test_logs_have_none(caplog: pytest.LogCaptureFixture) -> None:
-    """Neither what ended a run nor the traceback of what failed."""
+async def test_logs_have_no_secret(caplog: pytest.LogCaptureFixture) -> None:
+    """Neither in the reason of a run's end nor in a traceback."""
     caplog.set_level(logging.DEBUG, "proctor")
 
     def fails(event: ev.Event) -> None:
@@ -199,8 +199,8 @@ async def test_logs_have_none(caplog: pytest.LogCaptureFixture) -> None:
 
 
 @pytest.mark.parametrize("rule", ["count", "loop", "precondition"])
-async def test_policies_judge_the_exact_input(rule: str) -> None:
-    """A rule that reads the secret, or compares it, decides as if nothing were redacted, and so does the record."""
+async def test_policies_evaluate_the_exact_input(rule: str) -> None:
+    """A rule that reads or compares the secret decides as without redaction, live and from the log."""
     token = SECRETS["github-token"]
     reads = f"{{tool: bash, where: [{{path: $.token, contains: {token[:12]}}}]}}"
     texts = {
@@ -219,7 +219,7 @@ async def test_policies_judge_the_exact_input(rule: str) -> None:
     store = MemoryStore()
     result = await run_once(redacted, "go", policies=policies, store=store, redaction=Redaction())
     assert [call.id for call in redacted.ran] == [call.id for call in plain.ran]
-    if rule != "count":  # the record of what one rule read in a secret has no answer; equal secrets stay equal
+    if rule != "count":  # the log has no answer to what a rule read in a secret; equal secrets stay equal
         folded = compile_policy(merge_policies(policies)).monitor()
         async for event in store.read(result.session_id):
             folded.observe(event)
@@ -232,8 +232,8 @@ async def test_policies_judge_the_exact_input(rule: str) -> None:
         assert (folded.propose(proposed).action == "allow") == live_allows
 
 
-async def test_a_created_run_gives_its_agent_the_exact_prompt(tmp_path: Path) -> None:
-    """What is to run is kept until it starts."""
+async def test_a_created_run_passes_the_exact_prompt_to_its_agent(tmp_path: Path) -> None:
+    """The prompt is kept until the run starts."""
     async with SQLiteStore(tmp_path / "s.db") as store:
         run_id = await create_run(store, f"use {ALL}")
         adapter = FakeAdapter()
@@ -242,8 +242,7 @@ async def test_a_created_run_gives_its_agent_the_exact_prompt(tmp_path: Path) ->
         assert adapter.launches[0].prompt == f"use {ALL}"
 
 
-async def test_off_keeps_everything() -> None:
-    """For who needs the exact record and guards it."""
+async def test_redaction_can_be_turned_off() -> None:
     store = MemoryStore()
     await run_once(FakeAdapter(), ALL, policies=[POLICY], store=store, session_id="s", redaction=Redaction(off=True))
     assert len(secrets_in("".join([repr(event) async for event in store.read("s")]).replace("\\n", "\n"))) == len(
@@ -251,8 +250,8 @@ async def test_off_keeps_everything() -> None:
     )
 
 
-async def test_a_store_that_refuses_a_redacted_end_is_asked_for_another() -> None:
-    """The end of a run is known by what it is, not by being the very object: it was redacted on its way."""
+async def test_a_store_that_rejects_a_redacted_terminal_event_is_given_another() -> None:
+    """The terminal event is identified by its content, since redaction made a copy of it."""
     store = Before(ev.RunCompleted, StoreError("no", kind="bad_record"))
     with anyio.fail_after(20), pytest.raises(Exception, match="no"):
         await run_once(FakeAdapter(output=ALL), "go", policies=[POLICY], store=store, session_id="s")

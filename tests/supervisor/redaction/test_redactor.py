@@ -1,4 +1,4 @@
-"""Texts and records: what is taken for a secret, what stands in its place, what stays."""
+"""The redactor: which texts it takes for secrets, what replaces them, and what it keeps."""
 
 import json
 import re
@@ -24,8 +24,8 @@ def redactor() -> Redactor:
     return Redactor(Redaction())
 
 
-def test_a_secret_gives_way_to_its_kind_and_the_words_around_it_stay(redactor: Redactor) -> None:
-    """At the beginning, the end and in the middle of a text; in JSON within a text, once more in that; as a key."""
+def test_a_secret_is_replaced_by_its_kind_and_the_text_around_it_stays(redactor: Redactor) -> None:
+    """At the start, the end and in the middle of a text; in JSON within a text, also nested; as a key."""
     for name in SECRETS:
         for text in (SECRETS[name], f"take {SECRETS[name]}", f"take ({SECRETS[name]}), please"):
             shown = redactor.redact(text, "s")
@@ -40,8 +40,8 @@ def test_a_secret_gives_way_to_its_kind_and_the_words_around_it_stay(redactor: R
             assert HEARTS[name] not in repr(redactor.redact(holder)), name
 
 
-def test_equal_secrets_have_equal_placeholders_within_a_session_and_no_others_do(redactor: Redactor) -> None:
-    """So that rules which compare values find the same in a record; across sessions nothing can be linked."""
+def test_equal_secrets_have_equal_placeholders_within_a_session_only(redactor: Redactor) -> None:
+    """So rules that compare values decide the same from the log, and sessions can't be linked."""
     one, other = SECRETS["aws-key"], "AKIA" + "Z" * 16
     placeholder = redactor.redact(one, "s")
     assert placeholder == redactor.redact(one, "s") == redactor.redact(f"x {one}", "s").removeprefix("x ")
@@ -50,8 +50,8 @@ def test_equal_secrets_have_equal_placeholders_within_a_session_and_no_others_do
     assert keyed.redact(one, "s") != placeholder
 
 
-def test_a_long_text_of_several_events_is_searched_once(redactor: Redactor, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A call is asked for and starts in one write; another session has its own placeholders, and no text is kept."""
+def test_a_long_text_in_several_events_is_searched_once(redactor: Redactor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call is requested and starts in one append. Another session has its own placeholders, and no text is kept."""
     searched: list[int] = []
     find = Detector.find
 
@@ -73,8 +73,8 @@ def test_a_long_text_of_several_events_is_searched_once(redactor: Redactor, monk
     assert shown("s") != shown("t")
 
 
-def test_what_has_no_secret_is_given_as_it_is(redactor: Redactor) -> None:
-    """Not a copy, so that most of a record costs a look only."""
+def test_a_value_without_a_secret_is_returned_uncopied(redactor: Redactor) -> None:
+    """So most events cost only the search."""
     event = MessageReceived(content=[{"type": "text", "text": "hello"}], session_id="s")
     events: list[Event] = [event]
     assert redactor.events(events, [encode_event(event)])[0] is event
@@ -85,15 +85,15 @@ def test_what_has_no_secret_is_given_as_it_is(redactor: Redactor) -> None:
     assert SECRETS["jwt"] not in str(redacted[1])
 
 
-def test_ids_stay_so_that_what_belongs_together_is_found(redactor: Redactor) -> None:
-    """An id that looks like a secret is still an id."""
+def test_ids_are_never_redacted(redactor: Redactor) -> None:
+    """Even if an id looks like a secret, events must stay linked by it."""
     odd = SECRETS["github-token"]
     event = ToolCallStarted(tool_call_id=odd, tool_name="t", session_id=odd, event_id=odd)
     assert redactor.redact(event) == event
 
 
-def test_the_caller_adds_patterns_allows_values_and_turns_it_off() -> None:
-    """A group of a pattern is the secret; an allowed value is none."""
+def test_the_caller_adds_patterns_allows_values_or_turns_redaction_off() -> None:
+    """The secret is a group of the pattern. An allowed value is no secret."""
     more = Redactor(Redaction(patterns={"badge": r"badge:(\d{6})", "codename": "Falcon"}))
     assert more.redact("badge:123456") == f"badge:{more.redact('badge:123456')[6:]}"
     assert "123456" not in more.redact("badge:123456")
@@ -105,8 +105,8 @@ def test_the_caller_adds_patterns_allows_values_and_turns_it_off() -> None:
         Redactor(Redaction(patterns={"mine": "("}))
 
 
-def test_the_environment_says_what_holds_for_every_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """`off`, or a YAML file; a misspelt key in it is an error, as is what is no value of YAML."""
+def test_the_environment_configures_every_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """`off`, or a YAML file. A misspelt key and an invalid value in it are errors."""
     monkeypatch.setenv("PROCTOR_REDACTION", "off")
     assert Redaction.of_environment().off
     file = tmp_path / "redaction.yaml"
@@ -131,14 +131,14 @@ TYPED = st.characters(codec="ascii", exclude_characters="\0")
 FEW = settings(max_examples=2, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
 
 
-def test_the_quick_look_misses_nothing_that_a_pattern_finds() -> None:
-    """As text, as JSON, and as JSON inside JSON: else a secret would pass unseen."""
+def test_the_prefilter_misses_nothing_that_a_pattern_matches() -> None:
+    """As text, as JSON, and as JSON inside JSON. Otherwise a secret would remain."""
     for pattern in shipped():
         check_quick_look(pattern)
 
 
 def check_quick_look(pattern: Pattern) -> None:
-    """What the pattern finds, the quick look finds."""
+    """If the pattern matches, the prefilter does too."""
     detector = Detector(Redaction())
 
     @FEW
@@ -155,8 +155,8 @@ def check_quick_look(pattern: Pattern) -> None:
 @pytest.mark.parametrize(
     "text", ["eyJ", "//", "://a:", "aws", "sk-", "-----BEGIN PRIVATE KEY-----", "xoxb-1-", '\\"']
 )
-def test_a_text_made_to_hold_it_up_does_not(redactor: Redactor, text: str) -> None:
-    """Each pattern is looked for in linear time: megabytes are done with before the test's patience ends."""
+def test_adversarial_text_does_not_slow_redaction(redactor: Redactor, text: str) -> None:
+    """Each pattern runs in linear time, so megabytes take little time."""
     assert isinstance(redactor.redact(text * (1_000_000 // len(text)) + SECRETS["aws-key"]), str)
 
 
@@ -213,8 +213,8 @@ IN_TEXT = [
 ]  # fmt: skip
 
 
-def test_a_secret_is_found_in_a_text_by_the_name_before_it(redactor: Redactor) -> None:
-    """Of a header, a setting, a query, a cookie; and once it is replaced, it stays so."""
+def test_a_secret_is_found_by_the_name_before_it(redactor: Redactor) -> None:
+    """In a header, a setting, a query or a cookie. Its replacement is not replaced again."""
     for text in IN_TEXT:
         shown = redactor.redact(text, "s")
 
@@ -254,14 +254,14 @@ LINES = [
 ]
 
 
-def test_ordinary_text_stays(redactor: Redactor) -> None:
-    """Ids, digests, addresses, code, types, prose, and commands that are only told where a secret is."""
+def test_ordinary_text_is_kept(redactor: Redactor) -> None:
+    """Ids, digests, addresses, code, types, prose, and commands that only say where a secret is."""
     for text in [*ORDINARY, *([line, shlex.split(line)] for line in LINES)]:
         assert redactor.redact(text) == text, text
 
 
-def test_what_is_named_as_a_secret_is_one(redactor: Redactor) -> None:
-    """Whatever it looks like: by its key, its pair, the option before it, in a record, in a text, and once more."""
+def test_a_value_named_as_a_secret_is_redacted(redactor: Redactor) -> None:
+    """Whatever it looks like: by its key, its pair or the option before it, in a record, in a text, and nested."""
     for each in NAMED:
         event = ToolCallStarted(tool_call_id="c", tool_name="t", tool_input=each)
         shown = redactor.redact(event, "s")
@@ -279,8 +279,8 @@ URLS = [
 ]  # fmt: skip
 
 
-def test_a_password_in_a_url_is_found_whatever_it_has(redactor: Redactor) -> None:
-    """Up to the last `@` before the path; the address stays."""
+def test_a_password_in_a_url_is_found_with_any_characters(redactor: Redactor) -> None:
+    """Up to the last `@` before the path. The address stays."""
     for url in URLS:
         secret = re.split(r"/(?!.*@)", url.split("://")[1])[0].rpartition("@")[0].partition(":")[2]
         shown = redactor.redact(f"at {url} now", "s")
@@ -290,8 +290,8 @@ def test_a_password_in_a_url_is_found_whatever_it_has(redactor: Redactor) -> Non
         assert redactor.redact(shown, "s") == shown, url
 
 
-def test_names_that_only_look_like_a_secrets_are_left(redactor: Redactor) -> None:
-    """Counts of tokens, pages, variables, ports, and what is allowed."""
+def test_names_that_only_resemble_those_of_secrets_are_kept(redactor: Redactor) -> None:
+    """Counts of tokens, pages, variables, ports, and allowed values."""
     plain = {"input_tokens": 5, "max_tokens": "7", "next_page_token": "abc", "token": "$TOKEN", "tokens": "many"}
     plain |= {
         "pin": 13,
@@ -352,8 +352,8 @@ IN_WORDS = [
 ]  # fmt: skip
 
 
-def test_a_password_is_found_in_the_words_of_a_command(redactor: Redactor) -> None:
-    """As a line, as a list of words, and in both within an input; the words around it stay."""
+def test_a_password_in_a_command_is_found(redactor: Redactor) -> None:
+    """As a line, as a list of words, and in both within an input. The words around it stay."""
     for line in IN_WORDS:
         for command in (line, shlex.split(line)):
             shown = str(redactor.redact({"command": command}))
@@ -377,7 +377,7 @@ IN_QUOTES = [
 
 
 def test_a_password_in_quotes_may_have_spaces(redactor: Redactor) -> None:
-    """All of it is taken out: of the line, of one within JSON, within another command's quotes, and of its words."""
+    """All of it is replaced: in a line, in one within JSON, within another command's quotes, and in its words."""
     for quote in ["'", '"']:
         for line in IN_QUOTES:
             line = re.sub(r"\{(.*?)\}", rf"{quote}\1four horse staple{quote}", line)
@@ -389,8 +389,8 @@ def test_a_password_in_quotes_may_have_spaces(redactor: Redactor) -> None:
                 assert "staple" not in shown, (quote, line)
 
 
-def test_what_stands_beside_a_secret_stays(redactor: Redactor) -> None:
-    """Words after it that are in other quotes, kinds of authentication, a message around it."""
+def test_text_beside_a_secret_is_kept(redactor: Redactor) -> None:
+    """Words after it in other quotes, authentication schemes, and the message around it."""
     for text, kept in {
         'connect(password="x1234567", b="c d")': 'b="c d"',
         '{"error":"password=abc12345 rejected by server"}': "rejected by server",
@@ -403,8 +403,8 @@ def test_what_stands_beside_a_secret_stays(redactor: Redactor) -> None:
     assert redactor.redact(same) == same
 
 
-def test_a_policys_lists_stay_as_they_are_written(redactor: Redactor) -> None:
-    """`explain` evaluates the stored policy: a command or tool after one that is named for a secret is none."""
+def test_lists_in_a_policy_are_kept(redactor: Redactor) -> None:
+    """`explain` evaluates the stored policy. A command or tool after one with a secret's name is no secret."""
     rules = [{"deny": ["update_password", "update_user_info"]}, {"runs": ["ls", "pwd", "cd", "get secret", "config"]}]
     redacted = redactor.redact({"policies": rules, "argv": ["x", "--password", HIDDEN]})
 
@@ -413,8 +413,8 @@ def test_a_policys_lists_stay_as_they_are_written(redactor: Redactor) -> None:
     assert HIDDEN not in str(redactor.redact({"policies": [{"name": f"password: '{HIDDEN}'"}]}))
 
 
-def test_a_number_under_the_name_of_a_password_is_one(redactor: Redactor) -> None:
-    """Not a count of tokens, nor whether there is one."""
+def test_a_number_named_as_a_password_is_redacted(redactor: Redactor) -> None:
+    """Neither a token count nor a Boolean is."""
     values: dict[str, Any] = {"password": 123456, "max_tokens": 5, "token": 7, "secret": True, "db_secret": 1.5}
     redacted = redactor.redact(values)
 

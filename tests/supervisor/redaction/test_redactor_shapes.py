@@ -1,4 +1,4 @@
-"""Shapes in which a secret reaches a session, each written as programs and people write it: none stays readable."""
+"""The forms in which programs and people write secrets: in none of them does one stay readable."""
 
 import json
 from typing import Any
@@ -6,10 +6,10 @@ from typing import Any
 from proctor.supervisor.redaction import Redactor
 
 S, W, N, Q, H = "Tr0ub4dor&3x", "correcthorse", "739214", "p9QzL2mVt7Xk", "hunter2"
-"""Passwords: a strong one, one of letters, one of figures, one that is generated, a short one."""
+"""Passwords: a strong one, letters only, digits only, a generated one, a short one."""
 SHAPES: dict[str, list[Any]] = {
     W: [
-        # of sql and database clients
+        # SQL and database clients
         *("mongosh -p %s", 'db.auth("admin", "%s")', "db.createUser({user: 'a', pwd: '%s', roles: []})"),
         *("db.changeUserPassword('a', '%s')", "CREATE USER 'a'@'%%' IDENTIFIED BY '%s'"),
         *('ALTER USER a IDENTIFIED BY "%s"', "CREATE USER a WITH PASSWORD '%s'"),
@@ -28,14 +28,14 @@ SHAPES: dict[str, list[Any]] = {
         *("beeline -u jdbc:hive2://h -n a -p %s", "snowsql -a x -u y --password %s", "cypher-shell -u neo4j -p %s"),
         *("neo4j-admin set-initial-password %s", "neo4j-admin dbms set-initial-password %s"),
         "dbaccess - - <<< \"CONNECT TO 'x' USER 'u' USING '%s'\"",
-        # of connection strings
+        # connection strings
         *("Server=h;Database=d;User Id=u;Password=%s;", "Driver={ODBC Driver 17};Server=h;UID=u;PWD=%s;"),
         *("Data Source=h;Initial Catalog=d;User ID=u;Password=%s;Encrypt=yes", "Provider=SQLOLEDB;Pwd=%s"),
         *("jdbc:sqlserver://h:1433;user=u;password=%s;", "jdbc:mysql://h/d?user=u&password=%s", "oracle://u:%s@h/x"),
         *("mongodb+srv://u:%s@h/x", "amqp://u:%s@h//", "redis://:%s@h:6379/0", "ldap://h?bindpw=%s"),
         *("host=h port=5432 dbname=d user=u password=%s sslmode=require", "postgres://u:%s@h/d"),
         "Extended Properties;Jet OLEDB:Database Password=%s;",
-        # of files
+        # files
         *("machine h login u password %s", "machine h\n  login u\n  password %s\n"),
         *("machine h login u account a password %s", "default login anonymous password %s"),
         *("localhost:5432:db:user:%s", "*:*:*:postgres:%s\n", "[client]\nuser=root\npassword=%s\n"),
@@ -46,11 +46,11 @@ SHAPES: dict[str, list[Any]] = {
         *("<server><username>u</username><password>%s</password></server>", "spring.datasource.password=%s"),
         *("password = '%s'  # x", "passwd=%s", '_password = "%s"', 'network={\n ssid="x"\n psk="%s"\n}'),
         "wifi.psk=%s",
-        # of headers and cookies
+        # headers and cookies
         *("Cookie: session=%s; a=b", "Set-Cookie: sid=%s; Path=/; HttpOnly"),
         *({"headers": {"Authorization": "Bearer %s"}}, {"headers": [["Authorization", "%s"]]}),
         *({"headers": [{"name": "Cookie", "value": "a=%s"}]}, {"Set-Cookie": "sid=%s"}),
-        # of argv and env
+        # argv and env
         *(["prog", "--token", "%s"], ["prog", "--password=%s"], ["mysql", "-p%s"]),
         *(["mysql", "-u", "root", "--password", "%s"], ["env", "TOKEN=%s", "prog"], {"env": {"DB_PASS": "%s"}}),
         *({"env": ["API_KEY=%s"]}, ["docker", "run", "-e", "PASSWORD=%s", "x"]),
@@ -86,7 +86,7 @@ SHAPES: dict[str, list[Any]] = {
         *("security add-internet-password -w %s", "security unlock-keychain -p %s", "cmdkey /add:h /user:u /pass:%s"),
         *("schtasks /create /ru u /rp %s", "psexec \\\\h -u u -p %s cmd", "wmic /user:u /password:%s"),
         *("dsadd user x -pwd %s", "New-LocalUser -Password (ConvertTo-SecureString '%s' -AsPlainText)"),
-        # of python, js code
+        # Python and JavaScript code
         *("requests.get(u, auth=('a', '%s'))", "HTTPBasicAuth('a', '%s')", 'password = "%s"'),
         *("os.environ['TOKEN'] = '%s'", "const apiKey = '%s';", "connect(user='u', password='%s')"),
         *('conn = psycopg.connect(password="%s")', "{'password': '%s'}", '{"password": "%s"}'),
@@ -96,14 +96,14 @@ SHAPES: dict[str, list[Any]] = {
         *("jwt.encode(p, '%s', algorithm='HS256')", "app.secret_key = '%s'", "app.config['SECRET_KEY'] = '%s'"),
     ],
     Q: [
-        # of programs that test, sign and publish, and of languages that assign otherwise
+        # programs that test, sign and publish; languages with other assignments
         *("hydra -l u h ssh -p %s", "ncrack -p %s", "crackmapexec smb h -u u -p %s", "nxc smb h -u u -p %s"),
         *("evil-winrm -i h -u u -p %s", "xcrun altool -u u -p %s", "certutil -p %s", "mutool clean -p %s"),
         *("osslsigncode sign -pass %s", "signtool sign /f x /p %s", "dotnet nuget push x -k %s", "cargo login %s"),
         *("nuget push x -ApiKey %s", "pulumi config set --secret x %s", "doppler secrets set X=%s", "ADMIN_PW=%s"),
         *("ansible_ssh_pass: %s", "WIFI_PSK=%s", "export SECRET_KEY_BASE=%s", "ffmpeg -decryption_key %s"),
         *("impacket-psexec d/u:%s@h", {"ssh_pass": "%s"}, {"secret_key_base": "%s"}),
-        # of sql and database clients
+        # SQL and database clients
         *("sqlplus scott/%s@orcl", "sqlplus -s scott/%s@//db:1521/x @q.sql", "rman target sys/%s@prod"),
         *("expdp system/%s@db full=y", "impdp scott/%s schemas=x", "sqlldr userid=scott/%s control=a.ctl"),
         *(["sqlplus", "scott/%s@orcl"], "CONNECT scott/%s@orcl", "conn scott/%s", "AUTH %s", "AUTH default %s"),
@@ -115,44 +115,44 @@ SHAPES: dict[str, list[Any]] = {
         *("db.auth('admin', '%s')", "ALTER USER a IDENTIFIED BY %s"),
         *("CREATE DATABASE LINK l CONNECT TO u IDENTIFIED BY %s USING 'x'", "isql -U sa -P %s -S x"),
         *("tsql -S h -U sa -P %s", "bteq .logon h/user,%s", ".LOGON h/user,%s", "vsql -U a -w %s"),
-        # of connection strings
+        # connection strings
         *("jdbc:oracle:thin:u/%s@//h:1521/x", "jdbc:oracle:thin:u/%s@h:1521:x"),
-        # of files
+        # files
         *("secret: %s\n", "api_key: %s\n", "token: %s", "export TOKEN=%s", "ARG TOKEN=%s"),
         *("//registry/:_authToken=%s", "pre-shared-key %s", "snmp-server community %s RO"),
-        # of headers and cookies
+        # headers and cookies
         *("Authorization: Bearer %s", "authorization: token %s", "Authorization: %s", "api-key: %s"),
         *("Set-Cookie: JSESSIONID=%s", "Authorization: ApiKey %s", "Authorization: GenieKey %s"),
         *({"cookies": {"session": "%s"}}, {"cookies": [{"name": "sid", "value": "%s", "domain": "x"}]}),
-        # of argv and env
+        # argv and env
         *("doctl auth init -t %s", "fly secrets set DB=%s", "useradd -p %s u"),
         *("rclone config create x s3 secret_access_key %s", "rclone config create x sftp pass %s"),
         *("smbclient //h/s %s -U u", "net use z: \\\\h\\s %s /user:u", "http h 'Authorization:Bearer %s'"),
         *("http h X-API-Key:%s", "winexe -U u%%%s //h", "rabbitmqctl add_user a %s", "vault login %s"),
         *("bw unlock %s", "bw login a@b %s", "keyctl add user k %s @u", "runas /user:u <<< %s"),
         "net user bob %s /add",
-        # of prose
+        # prose
         *("The password is %s.", "my password: %s", "Use password %s to log in", "token is %s", "The API key is %s"),
         *("secret key: %s", "passphrase is %s"),
     ],
     N: [
-        # of programs that test, sign and publish, and of languages that assign otherwise
+        # programs that test, sign and publish; languages with other assignments
         *("otp=%s", "your code: %s", "your login code is %s"),
-        # of prose
+        # prose
         *("Your verification code is %s", "Your one-time code: %s", "OTP: %s"),
         *("%s is your Facebook confirmation code", "G-%s is your Google verification code"),
         *("Enter code %s to continue", "passcode: %s", "security code %s", "2FA code %s"),
         "login code: %s. Do not give it to anyone",
     ],
     S: [
-        # of programs that test, sign and publish, and of languages that assign otherwise
+        # programs that test, sign and publish; languages with other assignments
         *('password := "%s"', 'password <- "%s"'),
-        # of files
+        # files
         "h:5432:*:u:%s",
     ],
 }
 SHAPES[H] = [
-    # of what gives a program, or a database, its password
+    # values from which a program, or a database, gets its password
     *("echo %s | sudo -S ls", "sudo -S ls <<< %s", "echo 'user:%s' | chpasswd", "kinit a <<< %s"),
     *("echo -n %s | cryptsetup luksOpen d n -", "CREATE USER a IDENTIFIED BY '%s'", "vncpasswd -f <<< %s"),
     *("psql -c \"ALTER USER a PASSWORD '%s'\"", "pdftk a output b user_pw %s", "gh auth login --with-token <<< %s"),
@@ -200,7 +200,7 @@ OTHERS: list[tuple[Any, str]] = [
     *(("Ocp-Apim-Subscription-Key: %s", "ab12" * 8), ("Fernet(b'%s')", "aB3d" * 10 + "xyz=")),
     *(("cipher = AES.new(b'%s', AES.MODE_CBC)", "0123456789abcdef"), ("PIN: %s", "4821"), ("the pin is %s", "4821")),
     *(("Recovery code: %s", "8f2k-9d3m-qp4x"), ("backup codes: %s", "12345-67890")),
-    # of what is taken whole, as it is named: in JSON, in a list of variables, in the words of a connection
+    # values that are redacted whole by their name: in JSON, in a list of variables, in the words of a connection
     *(({"bearer": "%s"}, "letters"), ('{"bearer": "%s"}', "letters")),
     ({"Env": ["PATH=/bin", "DB_PASSWORD=%s"]}, "four letters long"),
     ("psql \"host=h password='%s' user=u\"", "four letters long"),
@@ -226,8 +226,8 @@ def filled(shape: Any, secret: str) -> Any:
     return json.loads(written)
 
 
-def test_a_secret_is_found_in_the_shape_that_it_comes_in() -> None:
-    """And what stands around it stays."""
+def test_a_secret_is_found_in_each_form() -> None:
+    """The text around it stays."""
     for shape, secret in OTHERS:
         redacted = json.dumps(Redactor().redact(filled(shape, secret)))
 
@@ -236,7 +236,7 @@ def test_a_secret_is_found_in_the_shape_that_it_comes_in() -> None:
         assert "[redacted:" in redacted, (shape, secret)
 
 
-def test_what_only_reads_like_one_of_these_shapes_stays() -> None:
-    """Of the words and the places that a shape has, one alone says nothing."""
+def test_text_that_only_resembles_one_of_these_forms_is_kept() -> None:
+    """One word or position of a form alone is not enough."""
     for text in HONEST:
         assert Redactor().redact(text) == text, text

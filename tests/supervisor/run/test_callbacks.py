@@ -1,4 +1,4 @@
-"""What is written in Python and given with a run: checks, validators, result hooks, nets that join and leave."""
+"""Python code of a run: checks, validators, result hooks, and nets that are added and removed."""
 
 from typing import Any
 
@@ -41,8 +41,8 @@ CLEANING = steps(
 
 
 @pytest.mark.parametrize("created", [False, True])
-async def test_validators_and_result_hooks_go_with_a_run(created: bool) -> None:
-    """Attached by the net's name, to a run that was created, too; what they keep is the session's."""
+async def test_validators_and_result_hooks_are_attached_to_a_run(created: bool) -> None:
+    """By the net's name, also to a created run. Their state belongs to the session."""
     adapter, store = FakeAdapter(CLEANING), MemoryStore()
     given: Any = {"policies": [NETS], "validators": {NET: covered}, "on_results": {NET: remembers}}
     if created:
@@ -54,7 +54,7 @@ async def test_validators_and_result_hooks_go_with_a_run(created: bool) -> None:
 
 
 async def test_each_run_of_a_supervisor_has_its_own_validators() -> None:
-    """Runs share a plan only where they share what is attached; the same adapter is planned anew for another one."""
+    """Runs share a plan only if the same functions are attached."""
     again, plain, checked = FakeAdapter(CLEANING), FakeAdapter(CLEANING), FakeAdapter(CLEANING)
     given: list[tuple[FakeAdapter, Any]] = [(plain, None), (checked, {NET: covered})]
     given += [(again, each) for each in (None, {NET: covered}, {NET: lambda *_: "never"})]
@@ -72,8 +72,8 @@ async def test_each_run_of_a_supervisor_has_its_own_validators() -> None:
     ({"on_results": [remembers]}, UsageError, "`on_results` is not a mapping"),
     ({"validators": {3: covered}}, UsageError, "`validators` is not a mapping"),
 ])  # fmt: skip
-async def test_what_cannot_be_attached_starts_nothing(given: Any, error: type[Exception], says: str) -> None:
-    """A misspelt name would be a validator that never runs."""
+async def test_an_attachment_that_does_not_fit_starts_nothing(given: Any, error: type[Exception], says: str) -> None:
+    """With a misspelt name, a validator would never run."""
     adapter = FakeAdapter(CLEANING)
     with pytest.raises(error, match=says):
         await run_once(adapter, "go", policies=[NETS], **given)
@@ -81,8 +81,8 @@ async def test_what_cannot_be_attached_starts_nothing(given: Any, error: type[Ex
     assert adapter.ran == []
 
 
-async def test_nets_join_and_leave_a_running_run() -> None:
-    """From the next call on; a net that left keeps its state for when it comes back."""
+async def test_nets_are_added_to_and_removed_from_an_active_run() -> None:
+    """From the next call on. A removed net keeps its state until it is added again."""
     line = "limit push to 1 per session"
     statuses: list[str] = []
     resolved: list[dict[str, str]] = []
@@ -127,8 +127,8 @@ async def test_nets_join_and_leave_a_running_run() -> None:
     ]
 
 
-async def test_a_net_that_joined_leaves_with_its_run() -> None:
-    """The next run of the session is judged by its own policies, live and on the record."""
+async def test_an_added_net_belongs_to_its_run() -> None:
+    """The next run of the session is evaluated by its own policies, live and from the log."""
     line = "block rm"
     policy = Policy(name="p", on_violation="deny", nets=["block mv"])
     store = MemoryStore()
@@ -151,8 +151,8 @@ async def test_a_net_that_joined_leaves_with_its_run() -> None:
     assert folded.narrow(["rm", "mv"]) == ["rm"]
 
 
-async def test_an_agent_cannot_take_a_net_from_its_run() -> None:
-    """Only the supervisor reports nets that join or leave."""
+async def test_an_agent_cannot_remove_a_net() -> None:
+    """Only the supervisor reports that nets are added or removed."""
     adapter = FakeAdapter((NetLeft(name="block rm"), *steps(("1", "rm", {}))))
     result = await run_once(adapter, "go", policies=[Policy(name="p", on_violation="deny", nets=["block rm"])])
 
@@ -160,8 +160,8 @@ async def test_an_agent_cannot_take_a_net_from_its_run() -> None:
     assert [event.code for event in result.events if isinstance(event, ErrorOccurred)] == ["not_believed"]
 
 
-async def test_a_check_sees_the_run_it_judges() -> None:
-    """Sync or async: the calls so far, what was used, who runs what; and it answers as it likes."""
+async def test_a_check_gets_the_context_of_its_run() -> None:
+    """Sync or async: the earlier calls, the usage, the run's identity. Its decision is free."""
     contexts: list[CheckContext] = []
 
     async def twice_is_enough(call: ToolCall, context: CheckContext) -> Any:
@@ -189,10 +189,10 @@ async def test_a_check_sees_the_run_it_judges() -> None:
     ("raises", "no database"),
     *((how, "no answer within 0.05 seconds") for how in ("is silent", "is deaf to its cancel")),
 ])  # fmt: skip
-async def test_a_check_that_raises_or_does_not_answer_in_time_refuses_its_call(
+async def test_a_check_that_raises_or_times_out_denies_its_call(
     how: str, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The record says why; one that is deaf to its cancel is left behind."""
+    """The log has the reason. A check that ignores its cancel is abandoned."""
     monkeypatch.setattr(callbacks, "CHECK_TIMEOUT_S", 0.05)
     over = anyio.Event()
 
@@ -213,8 +213,8 @@ async def test_a_check_that_raises_or_does_not_answer_in_time_refuses_its_call(
     assert [why in violation.message for violation in result.policy.violations] == [True]
 
 
-async def test_mappers_go_with_a_run() -> None:
-    """Calls are governed under the names they give, also where every name has to be one of the agent's tools."""
+async def test_mappers_are_attached_to_a_run() -> None:
+    """Rules match the names they return, also if every name must be one of the agent's tools."""
     policy = Policy(name="p", on_violation="deny", enforcement="required", nets=["limit erase to 1 per session"])
 
     def erases(call: Any) -> str | None:

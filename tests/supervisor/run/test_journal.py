@@ -1,4 +1,4 @@
-"""The writer of a run's record by itself: what it asks of the store again, when, and what it owes."""
+"""The journal, which writes a run's events to the store: when it retries, and what remains unstored."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
@@ -22,7 +22,7 @@ FULL = StoreError("the disk is full", kind="unwritable")
 
 
 class ScriptedStore(MemoryStore):
-    """A store that does with each append what its script says: fails, is slow or silent, or stores it."""
+    """A store that does with each append what its script says: fail, be slow, be silent, or store."""
 
     def __init__(self, *does: Exception | str) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ class ScriptedStore(MemoryStore):
 
 
 class Written:
-    """A journal over such a store, with what it told of."""
+    """A journal with such a store, and what it reported."""
 
     def __init__(self, store: ScriptedStore) -> None:
         (policy,) = parse_policies({"version": 1, "name": "p", "limits": {"max_turns": 99}})
@@ -82,7 +82,7 @@ class Written:
             self.machine.handle(interface.Reported(now_ms=2, event=event))
 
     def ends(self) -> None:
-        """The provider has completed and gone."""
+        """The provider has completed and exited."""
         self.says(RunCompleted(output="done"))
         self.machine.handle(interface.AdapterEnded(now_ms=3))
 
@@ -109,8 +109,8 @@ async def waits_until_flushed(run: Written, wait: Callable[[], Awaitable[object]
     return waited, went_on.is_set()
 
 
-async def test_what_is_stored_is_reported_once_with_its_size() -> None:
-    """And nothing is owed."""
+async def test_stored_events_are_reported_once_with_their_size() -> None:
+    """Then nothing remains unstored."""
     run = Written(ScriptedStore())
     size = run.machine.outbox.unwritten_bytes
     await run.journal.flush()
@@ -123,8 +123,8 @@ async def test_what_is_stored_is_reported_once_with_its_size() -> None:
     assert (run.journal.idle, run.journal.failure, run.journal.unsettled, run.failures) == (True, None, False, [])
 
 
-async def test_a_failed_append_is_reported_and_still_owed() -> None:
-    """It is never idle again: nobody writes on as if nothing were lacking, and no provider waits for it."""
+async def test_a_failed_append_is_reported_and_still_unstored() -> None:
+    """The journal is never idle again: it writes nothing after the gap, and no provider waits for it."""
     run = Written(ScriptedStore(FULL))
     await run.journal.flush()
 
@@ -138,8 +138,8 @@ async def test_a_failed_append_is_reported_and_still_owed() -> None:
 
 
 @pytest.mark.parametrize("failures", [0, 1, 8])
-async def test_a_run_that_is_over_asks_again_ever_more_rarely(failures: int, autojump_clock: object) -> None:
-    """After one second, then twice as long, and no more rarely than every thirty."""
+async def test_an_ended_run_retries_with_increasing_delays(failures: int, autojump_clock: object) -> None:
+    """After one second, then twice as long each time, up to thirty seconds."""
     store = ScriptedStore(*[FULL] * (failures + 1))
     run = Written(store)
     await run.journal.flush()
@@ -155,8 +155,8 @@ async def test_a_run_that_is_over_asks_again_ever_more_rarely(failures: int, aut
 @pytest.mark.parametrize(
     "kind", ["closed", "bad_record", "fenced", "run_over", "call_started", "conflict", "gone", "truncated", "forked"]
 )
-async def test_a_store_that_never_will_is_asked_no_more(kind: StoreErrorKind, autojump_clock: object) -> None:
-    """The record stays as it is, and is still owed."""
+async def test_a_permanent_error_of_the_store_is_not_retried(kind: StoreErrorKind, autojump_clock: object) -> None:
+    """The log keeps its gap, and the events stay unstored."""
     store = ScriptedStore(FULL, FULL, StoreError("never", kind=kind))
     run = Written(store)
     await run.journal.flush()
@@ -166,10 +166,10 @@ async def test_a_store_that_never_will_is_asked_no_more(kind: StoreErrorKind, au
     assert run.journal.unsettled
 
 
-async def test_a_silent_store_has_failed_until_it_answers(autojump_clock: object) -> None:
-    """Whoever waits goes on after the time given, with the error; nothing is asked a second time meanwhile.
+async def test_a_silent_store_counts_as_failed_until_it_answers(autojump_clock: object) -> None:
+    """A caller continues with an error after its timeout. Nothing is appended again meanwhile.
 
-    What is being written counts as waiting: a store that is slow with much holds the provider as well.
+    Bytes that are being written count as unwritten, so a slow store also holds the provider.
     """
     store = ScriptedStore("is silent")
     run = Written(store)
@@ -192,8 +192,8 @@ async def test_a_silent_store_has_failed_until_it_answers(autojump_clock: object
     assert len(store.appends) == 1
 
 
-async def test_a_retry_stores_what_is_lacking_with_the_end_last_as_one_unit() -> None:
-    """And says that nothing was refused."""
+async def test_a_retry_stores_the_missing_events_and_the_end_as_one_unit() -> None:
+    """It reports no rejected event."""
     store = ScriptedStore(FULL)
     run = Written(store)
     await run.journal.flush()
@@ -214,11 +214,11 @@ OVER = StoreError("the run is over", kind="run_over")
     ("stores", FULL, FULL, [BEGUN, ["settled"]]),
     (FULL, None, FULL, [BEGUN]),
 ])  # fmt: skip
-async def test_shared_budgets_are_settled_again_when_all_but_the_end_is_stored(
+async def test_a_retry_settles_shared_budgets_before_it_stores_the_end(
     append: StoreError | str, settle: StoreError | None, raises: StoreError | None, asks: list[list[str]]
 ) -> None:
-    """Not for a run whose owner has begun it once more; and it ends only once they are. One that is over has its end,
-    as has one of which nothing is lacking.
+    """If settling fails, so does the retry, and the end is not stored; `run_over` is ignored. A run whose events are
+    all stored is not settled again.
     """
     store = ScriptedStore(FULL, append)
     run = Written(store)
@@ -237,8 +237,8 @@ async def test_shared_budgets_are_settled_again_when_all_but_the_end_is_stored(
     assert [types for _, types in store.appends[1:] if types] == asks
 
 
-async def test_where_a_record_is_refused_each_is_stored_by_itself_but_the_end() -> None:
-    """The first refusal is reported."""
+async def test_if_an_event_is_rejected_each_is_stored_alone_but_the_end() -> None:
+    """The first rejection is reported."""
     store = ScriptedStore(FULL)
     store.refuses = MessageReceived
     run = Written(store)
@@ -256,10 +256,10 @@ async def test_where_a_record_is_refused_each_is_stored_by_itself_but_the_end() 
     (StoreError("still full", kind="unwritable"), "still full", 0),
     ("is silent", "has not answered for 45 seconds", ANSWER_S),
 ])  # fmt: skip
-async def test_a_retry_of_a_failing_store_raises_what_it_raises(
+async def test_a_retry_raises_the_error_of_a_failing_store(
     does: Exception | str, error: str, took: float, autojump_clock: object
 ) -> None:
-    """An error that is not about a record is the store's own; a silent one has as long as a store may take."""
+    """An error that is not about an event is the store's own. A silent store has the usual timeout."""
     run = Written(ScriptedStore(FULL, does))
     await run.journal.flush()
     run.ends()
@@ -271,8 +271,8 @@ async def test_a_retry_of_a_failing_store_raises_what_it_raises(
 
 
 @pytest.mark.parametrize(("count", "size"), [(CAPACITY - 3, 1), (8, CAPACITY_BYTES // 8)])
-async def test_a_provider_waits_while_so_much_is_unwritten(count: int, size: int) -> None:
-    """So many events, or so many bytes, until they are stored; one less is no reason."""
+async def test_a_provider_waits_while_too_much_is_unwritten(count: int, size: int) -> None:
+    """At a number of events or of bytes, until they are stored. One less does not block."""
     run = Written(ScriptedStore())
     message = MessageReceived(content="x" * size)
     run.says(*[message] * (count - 1))
@@ -282,8 +282,8 @@ async def test_a_provider_waits_while_so_much_is_unwritten(count: int, size: int
     assert await waits_until_flushed(run, run.journal.wait_for_capacity) == (True, True)
 
 
-async def test_a_waiting_caller_continues_when_nothing_more_is_written() -> None:
-    """The error is what is known of the record from then on."""
+async def test_a_waiting_caller_continues_when_writing_is_abandoned() -> None:
+    """The error is then the journal's failure."""
     run = Written(ScriptedStore())
     run.journal.idle = False
     error = StoreError("given up")
@@ -296,10 +296,8 @@ async def test_a_waiting_caller_continues_when_nothing_more_is_written() -> None
 
 
 @pytest.mark.parametrize("more", [False, True])
-async def test_a_store_that_stored_and_did_not_say_so_is_not_given_it_twice(
-    more: bool, autojump_clock: object
-) -> None:
-    """Whoever cancels the writer learns so; if somebody else has ended the run since, that is not what is owed."""
+async def test_events_stored_without_an_answer_are_not_stored_twice(more: bool, autojump_clock: object) -> None:
+    """The retry finds them stored. If another process has ended the run since, its end is not overwritten."""
     store = ScriptedStore("stores and is silent")
     run = Written(store)
     with trio.move_on_after(1) as waiting:
@@ -314,16 +312,16 @@ async def test_a_store_that_stored_and_did_not_say_so_is_not_given_it_twice(
     assert [event.type async for event in store.read("s")] == [*BEGUN, *(event.type for event in later)]
 
 
-async def test_what_nobody_writes_yet_is_waited_for() -> None:
-    """Though the writer is idle."""
+async def test_drained_waits_for_events_that_nobody_writes_yet() -> None:
+    """Although the writer is idle."""
     run = Written(ScriptedStore())
 
     assert await waits_until_flushed(run, run.journal.drained) == (True, True)
 
 
 @pytest.mark.parametrize("with_end", [False, True])
-async def test_a_store_that_answers_late_has_failed_no_longer(with_end: bool, autojump_clock: object) -> None:
-    """What is recorded afterwards is written as ever. The run's own end is nobody else's."""
+async def test_a_store_that_answers_late_is_no_longer_failed(with_end: bool, autojump_clock: object) -> None:
+    """Later events are written as usual. The run's own end is not taken for that of another process."""
     store = ScriptedStore("is slow")
     run = Written(store)
     if with_end:
@@ -351,7 +349,7 @@ async def claims_it(store: MemoryStore) -> None:
 async def test_an_answer_that_comes_late_is_none_where_somebody_has_the_run_or_has_ended_it(
     does: Callable[[MemoryStore], Awaitable[None]], autojump_clock: object
 ) -> None:
-    """Nothing that waits for it is let go: the owner's lease may have ended unseen."""
+    """No pending call is allowed, as the owner's lease may have ended unnoticed."""
     store = ScriptedStore("stores and is slow")
     run = Written(store)
     async with trio.open_nursery() as tasks:
@@ -366,10 +364,10 @@ async def test_an_answer_that_comes_late_is_none_where_somebody_has_the_run_or_h
 @pytest.mark.parametrize(
     ("given", "placed"), [((), ()), ((3, 4), (6, 7)), ((5, 6), (6, 7)), ((6, 7), (6, 7)), ((9, 10), (9, 10))]
 )
-async def test_a_unit_stands_behind_what_was_stored_and_never_before_its_own_place(
+async def test_a_unit_follows_the_stored_events_at_its_own_position(
     given: tuple[int, ...], placed: tuple[int, ...]
 ) -> None:
-    """By its seq the store knows it again: one that was moved back could be taken for another."""
+    """The store recognises a unit by its seq, so one that was moved back could be taken for another."""
     journal = Written(ScriptedStore()).journal
     journal._last_seq = 5
     unit = journal._unit([MessageReceived(content="x", seq=seq) for seq in given])
@@ -377,8 +375,8 @@ async def test_a_unit_stands_behind_what_was_stored_and_never_before_its_own_pla
     assert tuple(event.seq for event in unit) == placed
 
 
-async def test_a_retry_waits_for_a_flush_that_is_due() -> None:
-    """The task that flushes may come to its turn later."""
+async def test_a_retry_waits_for_a_due_flush() -> None:
+    """The task that flushes may run later."""
     run = Written(ScriptedStore())
     found: list[tuple[bool, list[str]]] = []
 

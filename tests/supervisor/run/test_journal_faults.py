@@ -1,4 +1,4 @@
-"""The record under stress: stores that fail or dawdle, callers that leave; one end, nothing permitted unrecorded."""
+"""Stores that fail or are slow, callers that leave: each run has one end, and no unrecorded call is allowed."""
 
 import asyncio
 import random
@@ -29,7 +29,7 @@ UNSTORABLE = "cannot be stored as JSON|is nested more than 300 levels deep"
 
 
 class Torrent(Speaking):
-    """An agent that says all it has to say without ever waiting; `taken` counts how much was."""
+    """An agent that reports everything without waiting; `taken` counts the events that were read."""
 
     def __init__(self, events: Iterable[ev.Event]) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ def deltas(count: int) -> list[ev.Event]:
 
 
 class Dawdling(MemoryStore):
-    """A store that takes a while before and after it stores, and fails now and then; by `dice`."""
+    """A store that is slow before and after it stores, and fails sometimes, at random by `dice`."""
 
     def __init__(self, dice: random.Random, *, fails: float) -> None:
         super().__init__()
@@ -66,14 +66,14 @@ class Dawdling(MemoryStore):
 
 
 def check_whole(events: Sequence[ev.Event]) -> None:
-    """The seqs are without gap, and the one terminal event is the last."""
+    """The seqs have no gap, and the one terminal event is the last."""
     assert [event.seq for event in events] == list(range(1, len(events) + 1))
     assert [isinstance(event, ev.TERMINAL) for event in events] == [False] * (len(events) - 1) + [True]
 
 
 @pytest.mark.parametrize("seed", range(20))
-async def test_a_store_that_dawdles_and_fails_leaves_the_record_in_order(seed: int) -> None:
-    """Nothing is lost, doubled or out of order, and the caller got what is stored; or was told of the failure."""
+async def test_a_slow_and_failing_store_keeps_the_log_in_order(seed: int) -> None:
+    """Nothing is lost, duplicated or reordered. The caller gets the stored events, or the error."""
     dice = random.Random(seed)
     store, count = Dawdling(dice, fails=dice.choice([0, 0.02, 0.2])), dice.randrange(1, 4 * TURN)
     error = None
@@ -100,8 +100,8 @@ async def test_a_store_that_dawdles_and_fails_leaves_the_record_in_order(seed: i
     [ev.MessageReceived(content=DEEP), ev.MessageReceived(content="after"), ev.RunCompleted(output="x")],
     [ev.RunFailed(error={"message": "\ud800"})],
 ])  # fmt: skip
-async def test_a_run_whose_record_lacks_something_has_failed_and_its_record_ends(steps: list[ev.Event]) -> None:
-    """Also when the store cannot hold the end itself; the caller hears which event it was."""
+async def test_a_run_whose_log_lacks_an_event_has_failed_and_its_log_ends(steps: list[ev.Event]) -> None:
+    """Even if the store can't store the end itself. The caller learns which event is missing."""
     store = MemoryStore()
     with anyio.fail_after(PATIENCE_S), pytest.raises(StoreError, match=UNSTORABLE) as raised:
         await run_once(Torrent(steps), "go", policies=[OPEN], store=store)
@@ -113,8 +113,8 @@ async def test_a_run_whose_record_lacks_something_has_failed_and_its_record_ends
     assert raised.value.partial.status == (await store.runs())[0].status == "failed"
 
 
-async def test_a_slow_store_bounds_what_waits() -> None:
-    """A provider that never waits is read no further than what has room."""
+async def test_a_slow_store_bounds_the_unwritten_events() -> None:
+    """The events of a provider that never waits are not read beyond the bound."""
     go_on = anyio.Event()
     store, adapter = Before(ev.MessageStreamed, go_on.wait), Torrent(deltas(20 * CAPACITY))
     async with Supervisor(store) as supervisor:
@@ -124,13 +124,13 @@ async def test_a_slow_store_bounds_what_waits() -> None:
         go_on.set()
         result = await handle.wait()
 
-    assert CAPACITY <= read <= CAPACITY + 4 * TURN  # what is being written, and what waits
+    assert CAPACITY <= read <= CAPACITY + 4 * TURN  # the events being written, and those that wait
     assert result.status == "completed"
     check_whole(await record_of(store))
 
 
-async def test_a_provider_that_never_waits_leaves_others_their_turn() -> None:
-    """A run started after it ends long before it."""
+async def test_a_provider_that_never_waits_does_not_block_other_runs() -> None:
+    """A run that starts later ends long before it."""
     torrent = Torrent(deltas(500 * TURN))
     async with Supervisor(MemoryStore()) as supervisor:
         chatty = await supervisor.start(torrent, "go", policies=[OPEN])
@@ -150,8 +150,8 @@ async def test_a_provider_that_never_waits_leaves_others_their_turn() -> None:
     not hasattr(asyncio, "eager_task_factory"), reason="tasks that begin at once need Python 3.12 or later"
 )
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_an_agent_that_never_waits_is_ended_where_tasks_begin_at_once() -> None:
-    """In a program of asyncio's eager tasks, and for the first event of it."""
+async def test_an_agent_that_never_waits_is_cancelled_with_eager_tasks() -> None:
+    """In a program with asyncio's eager tasks, at the agent's first event."""
     loop: Any = asyncio.get_running_loop()
     loop.set_task_factory(getattr(asyncio, "eager_task_factory"))  # noqa: B009 - of Python 3.12
     policy = Policy(name="p", limits=Limits(max_total_tokens=5))
@@ -162,8 +162,8 @@ async def test_an_agent_that_never_waits_is_ended_where_tasks_begin_at_once() ->
 
 @pytest.mark.parametrize("steps", [(), ("wait",)], ids=["short", "waits"])
 @pytest.mark.parametrize("after", range(40))
-async def test_a_caller_cancelled_at_any_checkpoint_leaves_a_whole_record(after: int, steps: Sequence[str]) -> None:
-    """The run has ended, once, and its client is released; or it never began."""
+async def test_a_caller_cancelled_at_any_checkpoint_leaves_a_complete_log(after: int, steps: Sequence[str]) -> None:
+    """Either the run has ended once and released its agent, or it never started."""
     store = Dawdling(random.Random(after), fails=0)
     adapter = FakeAdapter(
         [ev.MessageReceived(content="a"), Ask(name="read"), Ask(name="bash"), *(Pause() for _ in steps)]
@@ -188,8 +188,8 @@ async def _cancel_after(checkpoints: int, scope: anyio.CancelScope) -> None:
     scope.cancel()
 
 
-async def test_an_order_that_makes_no_sense_hurts_no_run() -> None:
-    """Neither an order with an invalid label, nor one for a run that does not exist."""
+async def test_an_invalid_command_harms_no_run() -> None:
+    """It has an invalid label, or is for a run that does not exist."""
     store = MemoryStore()
     async with Supervisor(store) as supervisor:
         handle = await supervisor.start(FakeAdapter([Pause()]), "go", policies=[OPEN])
@@ -213,10 +213,8 @@ STEPS = (
 
 @pytest.mark.parametrize("fails_at", range(1, 9))
 @pytest.mark.parametrize("action", ["warn", "deny", "cancel"])
-async def test_a_store_that_fails_once_refuses_and_cancels_and_leaves_a_whole_record(
-    fails_at: int, action: str
-) -> None:
-    """At whichever write it fails: the calls that ran are recorded, and the record ends once."""
+async def test_a_store_that_fails_once_denies_and_cancels_and_has_a_complete_log(fails_at: int, action: str) -> None:
+    """At whichever append it fails, calls that ran are recorded, and the log has one end."""
     store = FaultyStore(fails_at)
     adapter = FakeAdapter(STEPS)
     result = None
@@ -234,8 +232,8 @@ async def test_a_store_that_fails_once_refuses_and_cancels_and_leaves_a_whole_re
 
 
 @pytest.mark.parametrize("fails_at", range(1, 6))
-async def test_a_store_that_stays_broken_lets_no_call_run_and_is_the_callers_error(fails_at: int) -> None:
-    """A record that cannot be written refuses the call (fail closed), and the caller hears of it."""
+async def test_a_store_that_stays_broken_allows_no_call_and_raises_at_the_caller(fails_at: int) -> None:
+    """Calls fail closed."""
     store = FaultyStore(fails_at, stays_broken=True)
     adapter = FakeAdapter(STEPS)
     with anyio.fail_after(PATIENCE_S), pytest.raises(StoreError, match="disk is full"):
@@ -245,8 +243,8 @@ async def test_a_store_that_stays_broken_lets_no_call_run_and_is_the_callers_err
     assert {call.id for call in adapter.ran} <= recorded
 
 
-async def test_the_cancel_is_sent_even_if_the_violation_cannot_be_stored() -> None:
-    """`policy_violation` is stored before the cancel is sent; if the store fails, it is sent all the same."""
+async def test_the_agent_is_cancelled_even_if_the_violation_cannot_be_stored() -> None:
+    """`policy_violation` is stored before the cancel; if the store fails, the cancel is sent anyway."""
     store = Before(ev.PolicyViolated, StoreError("no room for violations"))
     adapter = FakeAdapter([Ask(name="bash"), Pause()], gate="none")
     with anyio.fail_after(PATIENCE_S), pytest.raises(PolicyViolationError):
@@ -255,7 +253,7 @@ async def test_the_cancel_is_sent_even_if_the_violation_cannot_be_stored() -> No
     assert adapter.steps_taken == ["interrupt"]
 
 
-async def test_a_run_whose_start_cannot_be_recorded_starts_no_client() -> None:
+async def test_a_run_whose_start_cannot_be_recorded_starts_no_agent() -> None:
     """Not even for a moment."""
     prepared: list[FakeAdapter] = []
 
@@ -270,8 +268,8 @@ async def test_a_run_whose_start_cannot_be_recorded_starts_no_client() -> None:
     assert (prepared, adapter.launches) == ([], [])
 
 
-async def test_a_publisher_that_hears_of_an_approval_finds_it_listed() -> None:
-    """It may look at the run when it gets an event."""
+async def test_a_publisher_finds_the_approval_of_an_event_listed() -> None:
+    """It may read the run when it gets an event."""
     listed: list[int] = []
 
     def publisher(event: ev.Event) -> None:
@@ -291,8 +289,8 @@ async def test_a_publisher_that_hears_of_an_approval_finds_it_listed() -> None:
     (ProviderUnavailableError("not installed"), "not installed"),
     (RuntimeError("lone \udcff"), "lone \\udcff"),
 ])  # fmt: skip
-async def test_an_error_of_a_client_is_raised_unchanged_and_fails_its_run(error: Exception, message: str) -> None:
-    """With the policy report; on record, characters that no encoding has are spelt out."""
+async def test_an_error_of_an_agent_is_raised_unchanged_and_fails_its_run(error: Exception, message: str) -> None:
+    """With the policy report. The log escapes characters that can't be encoded."""
     store = MemoryStore()
     missing = isinstance(error, ProviderUnavailableError)
     adapter = FakeAdapter(unavailable=error) if missing else FakeAdapter([Crash(error=error)])

@@ -1,4 +1,4 @@
-"""Stores that do not answer, or cancel whoever asks: a run ends all the same, and what is stored is in order."""
+"""Stores that do not answer, or that cancel their caller: runs still end, and the stored events are in order."""
 
 import asyncio
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from proctor.supervisor.testing.fakes import PATIENCE_S, Ask, FakeAdapter, FakeA
 
 
 class Silent(MemoryStore):
-    """Stores and answers up to append number `until`; later ones are answered when `answers` is set.
+    """Stores and answers appends before number `until`; later ones are answered when `answers` is set.
 
     `asked` has the events of all appends.
     """
@@ -41,10 +41,8 @@ class Silent(MemoryStore):
 
 @pytest.mark.trio
 @pytest.mark.parametrize("until", [0, 1])
-async def test_a_cancel_waits_for_the_record_no_longer_than_a_store_may_take(
-    until: int, autojump_clock: object
-) -> None:
-    """Then the client is ended down its ladder, and the caller told that the record has no end."""
+async def test_a_cancel_waits_for_the_store_only_up_to_its_timeout(until: int, autojump_clock: object) -> None:
+    """Then the agent is ended by its cancel steps, and the caller learns that the log has no end."""
     store, adapter = Silent(until), FakeAdapter([MessageReceived(content="x"), Pause()])
     async with Supervisor(store) as supervisor:
         handle = await supervisor.start(adapter, "go", policies=[OPEN])
@@ -62,8 +60,8 @@ async def test_a_cancel_waits_for_the_record_no_longer_than_a_store_may_take(
 
 
 @pytest.mark.trio
-async def test_a_deadline_is_kept_though_the_store_is_silent(autojump_clock: object) -> None:
-    """The policy's refusal is the caller's error, the store's its cause; a held call is refused."""
+async def test_a_deadline_is_kept_with_a_silent_store(autojump_clock: object) -> None:
+    """The caller gets the policy's error, with the store's as its cause. A pending call is denied."""
     store, adapter = Silent(1), FakeAdapter([Ask(id="c1", name="read")])
     policy = Policy(name="p", limits=Limits(max_duration_ms=60_000), on_violation="cancel")
     with pytest.raises(PolicyViolationError) as raised:
@@ -75,8 +73,8 @@ async def test_a_deadline_is_kept_though_the_store_is_silent(autojump_clock: obj
 
 
 @pytest.mark.trio
-async def test_a_run_that_is_over_does_not_wait_for_ever_for_its_record(autojump_clock: object) -> None:
-    """It has the result so far."""
+async def test_an_ended_run_does_not_wait_for_ever_for_its_log(autojump_clock: object) -> None:
+    """Its error has the result so far."""
     with pytest.raises(StoreError, match="has not answered") as raised:
         await run_once(FakeAdapter(output="all"), "go", policies=[OPEN], store=Silent(1))
 
@@ -86,10 +84,10 @@ async def test_a_run_that_is_over_does_not_wait_for_ever_for_its_record(autojump
 
 @pytest.mark.trio
 @pytest.mark.parametrize(("deaf", "after_s", "ended"), [(0, HURRY_S + 0.9 * ANSWER_S, 1), (2, 1.1 * HURRY_S, 0)])
-async def test_a_store_that_answers_late_has_the_whole_record_once(
+async def test_a_store_that_answers_late_has_the_complete_log_once(
     deaf: int, after_s: float, ended: int, autojump_clock: object
 ) -> None:
-    """Whether the client has ended by then or not; nothing is asked twice, and the caller has his result."""
+    """Whether or not the agent has ended by then. Nothing is appended twice, and the caller gets the result."""
     store, adapter = Silent(1), FakeAdapter([MessageReceived(content="x"), Pause()], deaf=deaf)
     async with Supervisor(store) as supervisor:
         handle = await supervisor.start(adapter, "go", policies=[OPEN])
@@ -115,8 +113,8 @@ async def test_a_store_that_answers_late_has_the_whole_record_once(
 @pytest.mark.parametrize("times", [1, 2])
 @pytest.mark.parametrize("at", range(1, 5))
 @pytest.mark.parametrize("how", ["raises", "is cancelled", "stores and is cancelled"])
-async def test_a_store_that_ends_with_a_cancel_of_its_own_has_failed(at: int, how: str, times: int) -> None:
-    """On asyncio it looks like a cancel of the task that writes: the run is ended, and its record."""
+async def test_a_store_that_cancels_its_caller_has_failed(at: int, how: str, times: int) -> None:
+    """In asyncio this looks like a cancel of the writing task. The run is ended and recorded."""
 
     class Cancels(MemoryStore):
         appends = 0
@@ -153,10 +151,10 @@ async def test_a_store_that_ends_with_a_cancel_of_its_own_has_failed(at: int, ho
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("method", ["reserve", "answer"])
-async def test_a_store_that_is_deaf_to_a_cancel_keeps_no_call_held(
+async def test_a_store_that_ignores_a_cancel_does_not_hold_a_call_for_ever(
     method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It has had its time: the call is refused, and what it still does is left behind."""
+    """After the timeout the call is denied, and the store's task is abandoned."""
     monkeypatch.setattr(actor, "ANSWER_S", 0.05)
     over = anyio.Event()
 
@@ -184,10 +182,10 @@ async def test_a_store_that_is_deaf_to_a_cancel_keeps_no_call_held(
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("method", ["place", "register", "create_run", "release"])
-async def test_a_store_that_is_deaf_to_a_cancel_keeps_neither_a_start_nor_a_supervisor(
+async def test_a_store_that_ignores_a_cancel_does_not_block_a_start_or_a_close(
     method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A start fails in time, and a supervisor that leaves it has left."""
+    """The start fails in time, and the supervisor closes."""
     monkeypatch.setattr(launch, "ANSWER_S", 0.05)
     monkeypatch.setattr(recovery, "ANSWER_S", 0.05)
     monkeypatch.setattr(recovery, "LEAVE_S", 0.05)
@@ -211,7 +209,7 @@ async def test_a_store_that_is_deaf_to_a_cancel_keeps_neither_a_start_nor_a_supe
 
 
 def unheard(error: type[BaseException]) -> Any:
-    """A store that fails the first time it is asked for instructions."""
+    """A store whose first read of commands fails."""
     errors = [error]
 
     async def commands(usual: Any, **which: Any) -> list[Command]:
@@ -222,7 +220,7 @@ def unheard(error: type[BaseException]) -> Any:
     return around(commands=commands)
 
 
-async def cancelled_by_order(store: MemoryStore, policy: Policy) -> tuple[str, str]:
+async def cancelled_by_command(store: MemoryStore, policy: Policy) -> tuple[str, str]:
     async with Supervisor(store) as supervisor:
         handle = await supervisor.start(FakeAdapter([Pause()]), "go", policies=[policy])
         await store.send_command(Cancel(scope="run", value=handle.run_id, reason="enough"))
@@ -233,23 +231,23 @@ async def cancelled_by_order(store: MemoryStore, policy: Policy) -> tuple[str, s
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_a_store_that_cancels_whoever_asks_for_instructions_hurts_no_run() -> None:
-    """It is asked again."""
-    assert await cancelled_by_order(unheard(asyncio.CancelledError), OPEN) == ("cancelled", "enough")
+async def test_a_store_that_cancels_the_reader_of_commands_harms_no_run() -> None:
+    """Commands are read again."""
+    assert await cancelled_by_command(unheard(asyncio.CancelledError), OPEN) == ("cancelled", "enough")
 
 
 @pytest.mark.trio
-async def test_a_store_that_raises_what_it_likes_when_asked_for_instructions_hurts_no_run(
+async def test_a_store_that_raises_when_commands_are_read_harms_no_run(
     autojump_clock: object, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is asked again a second later, and the log says that it failed."""
-    assert await cancelled_by_order(unheard(RuntimeError), OPEN) == ("cancelled", "enough")
+    """They are read again a second later, and the log has the error."""
+    assert await cancelled_by_command(unheard(RuntimeError), OPEN) == ("cancelled", "enough")
     assert len([line for line in caplog.messages if "instructions.unreadable" in line]) == 1
 
 
 @pytest.mark.trio
-async def test_a_store_that_is_silent_while_an_agent_acts_unheld_ends_it(autojump_clock: object) -> None:
-    """It could do what it likes unrecorded."""
+async def test_a_silent_store_ends_an_agent_without_a_gate(autojump_clock: object) -> None:
+    """Its actions would not be recorded."""
     store = Silent(1)
     adapter = FakeAdapter([MessageReceived(content="x"), Pause()], gate="none", deaf=1, rung_s=2)
     async with Supervisor(store) as supervisor:
@@ -268,8 +266,8 @@ async def test_a_store_that_is_silent_while_an_agent_acts_unheld_ends_it(autojum
 
 
 @pytest.mark.trio
-async def test_an_agent_that_is_quiet_for_long_is_no_silent_store(autojump_clock: object) -> None:
-    """What was asked of the store was answered. How it was ended at last is on record."""
+async def test_a_quiet_agent_is_not_taken_for_a_silent_store(autojump_clock: object) -> None:
+    """The store answered every append. How the agent was ended is recorded."""
     adapter = FakeAdapter([MessageReceived(content="x"), Pause()], gate="none", deaf=1)
     async with Supervisor(MemoryStore()) as supervisor:
         handle = await supervisor.start(adapter, "go", policies=[OPEN])
@@ -287,10 +285,10 @@ async def test_an_agent_that_is_quiet_for_long_is_no_silent_store(autojump_clock
 
 @pytest.mark.trio
 @pytest.mark.parametrize("stores", [True, False])
-async def test_an_end_that_a_store_was_long_silent_about_is_settled_when_it_comes_back(
+async def test_an_unanswered_end_is_settled_when_the_store_answers_again(
     stores: bool, autojump_clock: object
 ) -> None:
-    """Whether it stored what it never answered or not: one end, no unit twice, and the run is over in its list."""
+    """Whether or not it stored the end: one end, no duplicate unit, and the run is listed as ended."""
 
     class ComesBack(MemoryStore):
         async def append(self, events: Sequence[Event], **owned: Any) -> list[Event]:

@@ -1,4 +1,6 @@
-"""The reading of one provider by itself: how far it is read, when it rests, and how long it may take to leave."""
+"""The reader of one provider's events: how far it reads, when it pauses, and how long the provider may
+take to exit.
+"""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -19,7 +21,7 @@ pytestmark = pytest.mark.trio
 
 
 class Agent(FakeAdapter):
-    """Reports a given number of events and its end, then nothing until a rung is taken; it leaves slowly."""
+    """Reports a number of events and its end, then nothing until it is cancelled; it exits slowly."""
 
     def __init__(self, events: int = 0, *, ends: bool = True, leaves_s: float = 0.0, rung_s: float = 0.0) -> None:
         super().__init__()
@@ -53,7 +55,7 @@ class Agent(FakeAdapter):
 
 
 class Reading:
-    """What a reader has handed over, and after how many events it rested."""
+    """What a reader has delivered, and after how many events it paused."""
 
     def __init__(self, agent: Agent) -> None:
         self.taken: list[Event] = []
@@ -75,8 +77,8 @@ class Reading:
             return await self.reader.run(Launch(run_id="r", session_id="s", prompt="go", gate=gate))
 
 
-async def test_an_agent_is_read_to_its_end_with_rests_and_may_take_its_time_to_leave(autojump_clock: object) -> None:
-    """Its stream may stay open; it rests after each turn of events, though its reader would read on at once."""
+async def test_an_agent_is_read_to_its_end_with_pauses_and_may_exit_slowly(autojump_clock: object) -> None:
+    """Its stream may stay open. The reader pauses after each batch, although more events are ready."""
     agent = Agent(3 * TURN, leaves_s=10)
     reading = Reading(agent)
 
@@ -87,8 +89,10 @@ async def test_an_agent_is_read_to_its_end_with_rests_and_may_take_its_time_to_l
     assert reading.reader.released
 
 
-async def test_what_a_rung_found_is_reported_though_the_agent_has_left_before_it(autojump_clock: object) -> None:
-    """The run ends with everything that was tried."""
+async def test_the_outcome_of_a_cancel_step_is_reported_even_if_the_agent_exited_during_it(
+    autojump_clock: object,
+) -> None:
+    """The terminal event has every step that was tried."""
     reading = Reading(Agent(ends=False, rung_s=5))
 
     async def cancel() -> None:
@@ -103,10 +107,8 @@ async def test_what_a_rung_found_is_reported_though_the_agent_has_left_before_it
     assert [(step["rung"], step["evidence"]) for step in reports] == [("hang up", {"told": True})]
 
 
-async def test_each_rung_is_taken_for_as_long_as_its_bound_until_the_provider_has_ended(
-    autojump_clock: object,
-) -> None:
-    """One that raises, or says nothing, is followed by the next; after the end none is taken."""
+async def test_each_cancel_step_runs_up_to_its_timeout_until_the_provider_has_ended(autojump_clock: object) -> None:
+    """After one that raises, or hangs, comes the next. After the end, none runs."""
     ended, taken = OneShotEvent(), []
 
     async def asks() -> dict[str, Any]:

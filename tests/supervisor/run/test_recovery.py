@@ -1,4 +1,4 @@
-"""Runs that nobody goes on with: what takes over from a lost one is created once; one never started is withdrawn."""
+"""Runs without an owner: a lost run is continued by one new run; a run that was never started is withdrawn."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -25,8 +25,8 @@ async def cancelled(store: MemoryStore) -> list[str]:
     return [order.value for order in await store.commands() if isinstance(order, Cancel)]
 
 
-async def test_each_stands_for_the_one_before() -> None:
-    """In its session, with a number, and one time less; two who end the same run create one."""
+async def test_each_continues_the_one_before() -> None:
+    """In its session, numbered, with one retry less. Two processes that end the same run create one."""
     store = MemoryStore()
     run = await store.create_run(RUN)
     for _ in range(3):
@@ -38,8 +38,8 @@ async def test_each_stands_for_the_one_before() -> None:
     assert (run.run_id, run.session_id, next_of(run)) == ("r.3", "s", None)
 
 
-async def test_it_gets_the_first_prompt_until_the_agent_had_begun() -> None:
-    """Before that there is nothing to go on with."""
+async def test_it_gets_the_first_prompt_until_the_agent_had_started() -> None:
+    """Before that, there is nothing to continue."""
     store = MemoryStore()
     begun = RunInfo(run_id="b", session_id="s", spec=RUN.spec, started_seq=2)
 
@@ -47,8 +47,8 @@ async def test_it_gets_the_first_prompt_until_the_agent_had_begun() -> None:
     assert await latest(store, begun) is begun
 
 
-async def test_a_run_of_that_name_that_is_another_s_is_left_alone() -> None:
-    """It is no run that goes on with this one, and the lost run is ended all the same."""
+async def test_an_unrelated_run_with_that_id_is_left_alone() -> None:
+    """It does not continue the lost run, which is ended anyway."""
     store = MemoryStore()
     run = await store.create_run(RUN)
     await store.create_run(RunInfo(run_id="r.2", session_id="other"))
@@ -59,8 +59,8 @@ async def test_a_run_of_that_name_that_is_another_s_is_left_alone() -> None:
 
 
 @pytest.mark.parametrize("scope", ["run", "session", "all"])
-async def test_an_order_that_came_before_ends_both(scope: str) -> None:
-    """A run that somebody ended is not continued, though no owner was there to get the order."""
+async def test_an_earlier_cancel_command_ends_both(scope: str) -> None:
+    """A cancelled run is not continued, even if no owner got the command."""
     store = MemoryStore()
     run = await store.create_run(RUN)
     await store.send_command(_order(scope))
@@ -70,8 +70,8 @@ async def test_an_order_that_came_before_ends_both(scope: str) -> None:
 
 
 @pytest.mark.parametrize("scope", ["run", "session", "all"])
-async def test_an_order_that_comes_in_between_is_passed_on(scope: str) -> None:
-    """It was given before the new run was there, so it is no order to that one."""
+async def test_a_command_during_the_recovery_is_passed_on(scope: str) -> None:
+    """It was sent before the new run existed, so it does not name that."""
 
     async def ordered(create_run: Any, run: RunInfo, **more: Any) -> Any:
         if run.run_id == "r.2":
@@ -84,8 +84,8 @@ async def test_an_order_that_comes_in_between_is_passed_on(scope: str) -> None:
     assert (await cancelled(store))[1:] == ["r.2"]
 
 
-async def test_a_store_that_fails_is_reported() -> None:
-    """The lost run is not ended then: whoever comes next does both."""
+async def test_a_failing_store_is_reported() -> None:
+    """The lost run is not ended then; the next process does both."""
 
     async def fails(*_: Any) -> None:
         raise StoreError("no room on the disk")
@@ -94,8 +94,8 @@ async def test_a_store_that_fails_is_reported() -> None:
         await create_next(around(create_run=fails), RUN)
 
 
-async def test_a_run_without_a_word_of_it_stays_lost() -> None:
-    """As ever: what a supervisor starts is not repeated."""
+async def test_a_run_whose_spec_does_not_allow_a_retry_is_not_continued() -> None:
+    """A supervisor does not repeat a run that it started."""
     store = MemoryStore()
     owner = await store.register(enter(), lease_s=60)
     run = await store.create_run(RunInfo(run_id="r", session_id="s", spec={"prompt": "Go"}), epoch=owner.epoch)
@@ -120,8 +120,8 @@ async def created(store: MemoryStore, run_id: str, *, hours: float, epoch: int =
     await store.create_run(run, epoch=epoch)
 
 
-async def test_what_was_created_long_ago_and_never_started_is_withdrawn() -> None:
-    """Oldest first, each with one end that says so; younger ones can be started, withdrawn ones cannot."""
+async def test_an_old_created_run_that_never_started_is_withdrawn() -> None:
+    """Oldest first, each with one end that says so. Newer runs can be started, withdrawn ones can't."""
     store = MemoryStore()
     for run_id, hours in (("older", 30), ("old", 25), ("young", 23)):
         await created(store, run_id, hours=hours)
@@ -138,8 +138,8 @@ async def test_what_was_created_long_ago_and_never_started_is_withdrawn() -> Non
     assert result.status == "completed"
 
 
-async def test_one_that_a_worker_has_claimed_stays_until_the_worker_is_gone() -> None:
-    """It is about to start; claimed and left, it is nobody's."""
+async def test_a_run_claimed_by_a_live_worker_is_not_withdrawn() -> None:
+    """The worker is about to start it. Once the worker has gone, the run has no owner."""
     store = MemoryStore()
     async with passing_owner(store) as worker:
         await created(store, "claimed", hours=48, epoch=worker.epoch)
@@ -150,8 +150,8 @@ async def test_one_that_a_worker_has_claimed_stays_until_the_worker_is_gone() ->
     assert [run.run_id for run in left] == ["claimed"]
 
 
-async def test_several_of_one_session_are_withdrawn_together() -> None:
-    """A queue that was given up."""
+async def test_several_created_runs_of_one_session_are_withdrawn_together() -> None:
+    """As of an abandoned queue."""
     store = MemoryStore()
     for n in range(3):
         await created(store, f"r{n}", hours=48, session_id="s")
@@ -161,8 +161,8 @@ async def test_several_of_one_session_are_withdrawn_together() -> None:
     assert {run.status for run in await store.runs()} == {"cancelled"}
 
 
-async def test_one_that_was_started_meanwhile_is_left_to_be_reaped() -> None:
-    """By a process that dies, between the look at the runs and the claim: it is lost, not withdrawn."""
+async def test_a_run_started_meanwhile_is_left_to_be_reaped() -> None:
+    """Its process died between the listing and the claim, so the run is lost and not withdrawn."""
 
     async def started_before(claim_run: Any, run_id: str, **how: Any) -> Any:
         async with passing_owner(store) as other:
@@ -177,8 +177,8 @@ async def test_one_that_was_started_meanwhile_is_left_to_be_reaped() -> None:
     assert [run.status for run in await store.runs()] == ["lost"]
 
 
-async def test_an_age_of_nothing_is_every_created_run() -> None:
-    """What was created up to this moment; by an invalid one nothing is withdrawn."""
+async def test_an_age_of_zero_withdraws_every_created_run() -> None:
+    """Those created up to this moment. With an invalid age, none is withdrawn."""
     store = MemoryStore()
     await created(store, "now", hours=0.001)
     for age in (timedelta(days=-1), 86_400):

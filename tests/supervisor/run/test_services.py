@@ -1,4 +1,4 @@
-"""Alarms by themselves: each rings once, at its time, however often and in whatever order they are set."""
+"""Timers: each alarm fires once, at its time, however often and in whatever order alarms are set."""
 
 import gc
 import math
@@ -14,8 +14,8 @@ from proctor.supervisor.run.services import Alarm, CancelPriority, Clock, Timers
 pytestmark = pytest.mark.trio
 
 
-async def step(*settings: list[int | None]) -> list[tuple[int, int]]:
-    """Which alarm rang after how many milliseconds, each of them set to these one after another."""
+async def fired_at(*settings: list[int | None]) -> list[tuple[int, int]]:
+    """Which alarms fired after how many milliseconds; each is set to its times, one after another."""
     clock = Clock()
     timers, began = Timers(clock), clock.now_ms()
     found: list[tuple[int, int]] = []
@@ -44,18 +44,18 @@ async def step(*settings: list[int | None]) -> list[tuple[int, int]]:
     ([[3_000], [3_000]], [(0, 3_000), (1, 3_000)]),
     ([[9_000, 3_000, 9_000], [8_000]], [(1, 8_000), (0, 9_000)]),
 ])  # fmt: skip
-async def test_an_alarm_rings_once_at_the_last_time_it_was_set_to(
+async def test_an_alarm_fires_once_at_the_last_time_it_was_set_to(
     settings: list[list[int | None]], expected: list[tuple[int, int]], autojump_clock: object
 ) -> None:
-    """Soonest first; those of one moment in the order they were set."""
-    found = await step(*settings)
+    """The earliest first. Alarms of the same time fire in the order they were set."""
+    found = await fired_at(*settings)
 
     assert [number for number, _ in found] == [number for number, _ in expected]
     assert all(0 <= at - due <= 1 for (_, at), (_, due) in zip(found, expected, strict=True))
 
 
-async def test_an_alarm_of_the_past_rings_at_once_and_can_be_set_again(autojump_clock: object) -> None:
-    """From within its own ring, too."""
+async def test_an_alarm_in_the_past_fires_at_once_and_can_be_set_again(autojump_clock: object) -> None:
+    """Also from within its own callback."""
     clock = Clock()
     timers, rings = Timers(clock), []
 
@@ -73,12 +73,12 @@ async def test_an_alarm_of_the_past_rings_at_once_and_can_be_set_again(autojump_
         tasks.cancel_scope.cancel()
 
     assert len(rings) == 3
-    assert rings[0] >= began  # it is told what time it is, not what time it was set to
+    assert rings[0] >= began  # it gets the current time, not the time it was set to
     assert alarm.at_ms is None
 
 
-async def test_an_alarm_that_is_set_later_again_and_again_takes_one_place_in_the_queue() -> None:
-    """An idle limit is set anew with every event."""
+async def test_an_alarm_that_is_postponed_again_and_again_takes_one_entry_in_the_queue() -> None:
+    """An idle limit is postponed with every event."""
     pushed: list[int] = []
 
     class Noting(Timers):
@@ -93,10 +93,8 @@ async def test_an_alarm_that_is_set_later_again_and_again_takes_one_place_in_the
     assert pushed == [5_000, 4_000]
 
 
-async def test_between_two_alarms_that_are_both_late_others_have_their_turn(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
-    """Also where each takes longer than the next is away."""
+async def test_other_tasks_run_between_two_late_alarms(autojump_clock: trio.testing.MockClock) -> None:
+    """Even if each callback takes longer than the time to the next alarm."""
     timers, most = Timers(Clock()), 100
     rings: list[int] = []
 
@@ -120,8 +118,8 @@ async def test_between_two_alarms_that_are_both_late_others_have_their_turn(
     assert 0 < len(rings) < most
 
 
-async def test_nothing_is_due_before_the_soonest_alarm() -> None:
-    """Whoever never lets others have their turn looks there."""
+async def test_due_ms_is_the_time_of_the_earliest_alarm() -> None:
+    """Code that never yields reads it."""
     timers, rings = Timers(Clock()), list[int]()
     for at_ms in (6_000, 3_000):
         timers.alarm(rings.append).set(at_ms)
@@ -135,7 +133,7 @@ async def test_nothing_is_due_before_the_soonest_alarm() -> None:
 
 
 async def test_priority_is_held_until_all_have_released_it(autojump_clock: object) -> None:
-    """Then nobody is held up: whoever waits goes on at once, or after 50 ms."""
+    """A waiting task continues then, or after 50 ms."""
     priority, began = CancelPriority(Clock()), trio.current_time()
     held, waited = [], []
 
@@ -144,8 +142,8 @@ async def test_priority_is_held_until_all_have_released_it(autojump_clock: objec
         waited.append(round(trio.current_time() - began, 3))
 
     acquire, release = priority.acquire, priority.release
-    for step in (acquire, acquire, release, release, acquire, release):
-        step()
+    for fired_at in (acquire, acquire, release, release, acquire, release):
+        fired_at()
         held.append(bool(priority.until_ms))
     acquire()
     async with trio.open_nursery() as tasks:
@@ -156,11 +154,11 @@ async def test_priority_is_held_until_all_have_released_it(autojump_clock: objec
     await wait()
 
     assert held == [True, True, True, False, True, False]
-    assert waited == [0, pytest.approx(0.05, abs=0.002)]  # the clock tells whole milliseconds
+    assert waited == [0, pytest.approx(0.05, abs=0.002)]  # the clock has whole milliseconds
 
 
-async def test_a_dropped_alarm_rings_no_more_and_keeps_nothing(autojump_clock: object) -> None:
-    """Its deadline may be days away: of thousands of runs that are over, the queue has no more than a few entries."""
+async def test_a_dropped_alarm_never_fires_and_is_freed(autojump_clock: object) -> None:
+    """Deadlines may be days away. After thousands of ended runs, the queue has only a few entries."""
     clock = Clock()
     timers, began = Timers(clock), clock.now_ms()
     rang: list[str] = []
@@ -191,8 +189,8 @@ async def test_a_dropped_alarm_rings_no_more_and_keeps_nothing(autojump_clock: o
 
 
 @pytest.mark.parametrize("seed", range(20))
-async def test_what_is_left_when_many_alarms_are_dropped_rings_in_its_order(seed: int) -> None:
-    """Each at its time, soonest first, whichever were dropped."""
+async def test_the_alarms_that_remain_after_many_are_dropped_fire_in_order(seed: int) -> None:
+    """The earliest first, each at its time."""
     order = random.Random(seed)
     timers = Timers(Clock())
     rings: list[float] = []

@@ -1,4 +1,4 @@
-"""Durations, idleness and expiry on the supervisor's own clock, in virtual time."""
+"""Duration, idleness and expiry on the supervisor's clock, in virtual time."""
 
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
@@ -31,7 +31,7 @@ async def refused(adapter: FakeAdapter, policy: Policy, **more: Any) -> tuple[Po
 
 
 class NeverStarts(FakeAdapter):
-    """A client that takes for ever to be prepared."""
+    """An agent whose preparation never finishes."""
 
     async def prepare(self) -> None:
         await trio.sleep_forever()
@@ -45,16 +45,16 @@ HERE = MessageReceived(content="still here")
     # three pauses below the limit, then one above it
     (FakeAdapter([HERE, Pause(4), HERE, Pause(4), HERE, Pause(4), HERE, Pause()]), {"max_idle_ms": 5_000}, 17,
         {"interrupt": True}),
-    # each rung is bounded
+    # each cancel step has a timeout
     (FakeAdapter([Pause()], deaf=2, rung_s=3), {"max_duration_ms": 1_000}, 7,
         {"interrupt": False, "terminate": False, "kill": True}),
-    # the clock runs from the start of the run, not from the client's first word
+    # the clock starts with the run, not with the agent's first event
     (NeverStarts(), {"max_duration_ms": 2_000}, 2, {"abandon": None}),
 ], ids=["silent", "idle", "deaf", "never starts"])  # fmt: skip
 async def test_a_provider_is_cancelled_within_50_ms_of_its_deadline(
     adapter: FakeAdapter, limit: dict[str, int], after_s: float, rungs: dict[str, bool | None], autojump_clock: object
 ) -> None:
-    """With no event arriving; what each rung of its ladder did is in the terminal event."""
+    """While no event arrives. The terminal event has the outcome of each cancel step."""
     error, took = await refused(adapter, limited(**limit))
     terminal = error.partial.events[-1]
 
@@ -67,7 +67,6 @@ async def test_a_provider_is_cancelled_within_50_ms_of_its_deadline(
 
 
 async def test_a_run_that_ends_just_before_its_deadline_is_not_cancelled(autojump_clock: object) -> None:
-    """The last second is its own, too."""
     result = await run_once(FakeAdapter([Pause(0.4)]), "go", policies=[limited(max_duration_ms=500)])
 
     assert (result.status, result.policy.violations) == ("completed", ())
@@ -77,8 +76,8 @@ async def long_work() -> None:
     await trio.sleep(60)
 
 
-async def test_idleness_does_not_run_while_a_tool_runs_or_a_call_is_held(autojump_clock: object) -> None:
-    """A long call and a long approval are no idleness; the silence after them is."""
+async def test_idle_time_does_not_count_while_a_tool_runs_or_a_call_is_pending(autojump_clock: object) -> None:
+    """A long call and a long approval are not idle time; the silence after them is."""
     policy = Policy(
         name="p",
         limits=Limits(max_idle_ms=5_000),
@@ -99,8 +98,8 @@ async def test_idleness_does_not_run_while_a_tool_runs_or_a_call_is_held(autojum
     assert 124.99 <= took < 125.05
 
 
-async def test_a_check_that_never_answers_refuses_its_call_after_a_minute(autojump_clock: object) -> None:
-    """It fails closed, says why, and the run goes on."""
+async def test_a_check_that_never_answers_denies_its_call_after_a_minute(autojump_clock: object) -> None:
+    """With a reason; the run continues."""
 
     async def check(call: Any) -> None:
         await trio.sleep_forever()
@@ -118,11 +117,9 @@ async def test_a_check_that_never_answers_refuses_its_call_after_a_minute(autoju
 
 
 @pytest.mark.parametrize(("on_timeout", "cancelled"), [("deny", False), ("cancel", True)])
-async def test_an_unanswered_approval_expires_as_expired(
-    on_timeout: Any, cancelled: bool, autojump_clock: object
-) -> None:
-    """Expired is recorded as expired, not as denied by a person; its effect is `on_timeout`. The model hears that
-    nobody approved it, and nothing else.
+async def test_an_unanswered_approval_expires(on_timeout: Any, cancelled: bool, autojump_clock: object) -> None:
+    """It is recorded as expired, not as denied by a person, and `on_timeout` is its effect. The model learns that
+    nobody approved the call, and nothing else.
     """
     policy = denying("request_approval", approval=Approval(timeout_s=30, on_timeout=on_timeout))
     adapter = FakeAdapter([Ask(id="c1", name="bash"), Ask(id="c2", name="read")])
@@ -159,8 +156,8 @@ async def test_many_silent_runs_all_meet_their_deadlines(autojump_clock: object)
     assert trio.current_time() < 10.1
 
 
-async def test_an_approver_whose_time_is_up_is_asked_no_more(autojump_clock: object) -> None:
-    """The run goes on; a prompt that stays open would take an answer that nobody waits for."""
+async def test_an_approver_is_cancelled_when_the_approval_expires(autojump_clock: object) -> None:
+    """The run continues. An open prompt would accept an answer without effect."""
     began, ended = trio.current_time(), []
 
     async def thinks(request: object) -> None:
@@ -184,7 +181,7 @@ MOST = 50 * TURN
 
 
 class Flood(Speaking):
-    """Reports events without a pause until `enough(how many)`."""
+    """Reports events without a pause until `enough(count)`."""
 
     def __init__(self, enough: Callable[[int], bool]) -> None:
         super().__init__(name="flood")
@@ -202,8 +199,8 @@ class Flood(Speaking):
 async def test_a_deadline_is_kept_beside_agents_that_never_wait(
     floods: int, autojump_clock: trio.testing.MockClock
 ) -> None:
-    """It is judged with the next event of whoever has the processor; nobody reports a second one before the silent
-    agent has been told.
+    """It is checked with the next event of any run. No agent reports a second one before the silent agent is
+    cancelled.
     """
     silent = FakeAdapter([Pause()])
     since: dict[Any, int] = {}
@@ -230,10 +227,10 @@ async def test_a_deadline_is_kept_beside_agents_that_never_wait(
     assert [flood.reported - since[flood] <= 1 for flood in flooding] == [True] * floods
 
 
-async def test_an_agent_that_never_waits_is_held_up_for_a_bounded_time(
+async def test_an_agent_that_never_waits_is_delayed_for_a_bounded_time(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    """By a run whose end takes long to be recorded: it is read on after 50 ms."""
+    """By a run whose end is slow to store. The agent is read again after 50 ms."""
     answers = trio.Event()
     silent, flood = FakeAdapter([Pause()]), Flood(lambda reported: False)
     async with Supervisor(Before(PolicyViolated, answers.wait)) as supervisor:
@@ -252,10 +249,10 @@ async def test_an_agent_that_never_waits_is_held_up_for_a_bounded_time(
 
 
 @pytest.mark.parametrize("deaf", [0, 1])
-async def test_an_agent_that_never_waits_is_not_held_up_once_the_other_is_told_to_stop(
+async def test_an_agent_that_never_waits_is_not_delayed_once_the_other_is_cancelled(
     deaf: int, autojump_clock: object
 ) -> None:
-    """However long that one does not listen, or the end of its run takes to be recorded: no time passes."""
+    """However long that agent ignores it, or its end takes to be stored."""
     answers = trio.Event()
     silent, flood = FakeAdapter([Pause()], deaf=deaf), Flood(lambda reported: False)
     async with Supervisor(Before(RunCancelled, answers.wait)) as supervisor:
@@ -274,10 +271,10 @@ async def test_an_agent_that_never_waits_is_not_held_up_once_the_other_is_told_t
     assert took == 0
 
 
-async def test_a_run_behind_another_of_its_session_is_tried_at_longer_and_longer_intervals(
+async def test_a_run_queued_behind_another_of_its_session_is_retried_at_increasing_intervals(
     autojump_clock: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each try is a change of the store, which wakes whoever waits for one."""
+    """Each attempt changes the store, and so wakes all that wait for it."""
     store = MemoryStore()
     owner = await store.register(Owner(owner_id="busy", host="elsewhere"), lease_s=3600)
     await store.create_run(RunInfo(run_id="first", session_id="s"), epoch=owner.epoch)

@@ -1,4 +1,4 @@
-"""Sessions that ended long ago are removed; the record goes out as lines and comes back as it was."""
+"""Retention, export and import: old sessions are removed; a log exported as lines is imported unchanged."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
@@ -32,7 +32,7 @@ async def store_at(path: Path | None) -> AsyncIterator[Store]:
 
 
 async def add(store: Store, name: str, days: int, *more: ev.Event, over: bool = True) -> None:
-    """A session of one run, a given number of days ago."""
+    """A session of one run, this many days ago."""
     ids: Any = {"run_id": f"run_{name}", "session_id": name}
     at = NOW - timedelta(days=days)
     await store.create_run(RunInfo(created_at=at, spec={"prompt": name, "context": {"tenant": "acme"}}, **ids))
@@ -48,8 +48,8 @@ async def lines_of(store: Store, **of: Any) -> list[bytes]:
     return [line async for line in export_lines(store, **of)]
 
 
-async def test_what_ended_long_ago_is_removed_and_nothing_else() -> None:
-    """Not what is younger, goes on, was resumed since, or, where that is asked, broke a rule."""
+async def test_only_sessions_that_ended_long_ago_are_removed() -> None:
+    """Not newer, active or resumed ones; nor, if requested, those with violations."""
     store = MemoryStore()
     await add(store, "old", 100)
     await add(store, "young", 10)
@@ -75,8 +75,8 @@ async def test_what_ended_long_ago_is_removed_and_nothing_else() -> None:
     assert (left.seq, left.by, left.reason) == (4, "ops", "nothing was stored for more than 90 days, 0:00:00")
 
 
-async def test_a_session_with_a_run_that_is_not_over_or_whose_age_nobody_knows_is_kept() -> None:
-    """An old run of it ended, another one never did; or its latest event has no time."""
+async def test_a_session_with_an_active_run_or_of_unknown_age_is_kept() -> None:
+    """An old run ended and another is active, or its latest event has no time."""
     store = MemoryStore()
     await add(store, "s", 100)
     await store.create_run(RunInfo(run_id="waiting", session_id="s"))
@@ -88,8 +88,8 @@ async def test_a_session_with_a_run_that_is_not_over_or_whose_age_nobody_knows_i
     assert await store.last_seq("t") == 4
 
 
-async def test_a_pruned_session_is_not_resumed() -> None:
-    """What its limits count is gone, so they would be counted anew. However often: what is left of it stays."""
+async def test_a_pruned_session_cannot_be_resumed() -> None:
+    """Its limits would start from zero. What remains of it is kept, however often it is pruned."""
     store = MemoryStore()
     await add(store, "s", 100)
     await prune(store, older_than=DAYS_90, now=NOW)
@@ -102,10 +102,10 @@ async def test_a_pruned_session_is_not_resumed() -> None:
 
 
 @pytest.mark.parametrize(("pruned", "found"), [("ed", "edcba"), ("d", "edcba"), ("", "edcba"), ("dcba", "ed")])
-async def test_a_list_of_all_runs_goes_on_where_one_at_a_pages_edge_is_pruned_meanwhile(
+async def test_a_paged_list_of_runs_continues_if_the_run_at_a_pages_edge_is_pruned(
     monkeypatch: pytest.MonkeyPatch, pruned: str, found: str
 ) -> None:
-    """From the latest one that is still there; where none is, only what was created since is new."""
+    """From the latest remaining run. If none remains, only runs created since are new."""
     monkeypatch.setattr("proctor.supervisor.ports.store._PAGE", 2)
     store, names = MemoryStore(), ""
     for name in "abcde":
@@ -122,8 +122,8 @@ async def test_a_list_of_all_runs_goes_on_where_one_at_a_pages_edge_is_pruned_me
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
-async def test_a_record_goes_out_and_comes_back_as_it_was(tmp_path: Path, kind: str) -> None:
-    """Byte for byte, runs and their lines, what was pruned and what is not understood too; as often as one likes."""
+async def test_an_exported_log_is_imported_unchanged(tmp_path: Path, kind: str) -> None:
+    """Byte for byte, with runs, pruned sessions and unrecognised events; repeatedly."""
     paths = (None, None) if kind == "memory" else (tmp_path / "a.db", tmp_path / "b.db")
     async with store_at(paths[0]) as store, store_at(paths[1]) as other:
         await add(store, "gone", 100)
@@ -147,8 +147,8 @@ async def test_a_record_goes_out_and_comes_back_as_it_was(tmp_path: Path, kind: 
         assert [event.seq for event in await other.append([ev.MessageReceived(session_id="gone")])] == [5]
 
 
-async def test_an_import_that_broke_off_continues() -> None:
-    """From whatever line, also one that was broken, before which all is stored; and what came later is added."""
+async def test_an_interrupted_import_continues() -> None:
+    """From any line, even an incomplete one: everything before it is stored. Later events are added."""
     store = MemoryStore()
     await add(store, "a", 3)
     await add(store, "b", 2)
@@ -171,10 +171,10 @@ async def test_an_import_that_broke_off_continues() -> None:
     (lambda events: events.insert(1, events[0].replace(b'"seq":1,', b"")), "line 4: event 0 of session `a`"),
     (lambda events: events.insert(1, events[0].replace(b"run_a", b"run_b")), "is not the one stored here"),
 ], ids=["missing", "exchanged", "without a number", "twice, unlike"])  # fmt: skip
-async def test_an_export_that_was_changed_stores_nothing_at_another_place(
+async def test_a_modified_export_stores_nothing_from_the_wrong_line_on(
     change: Callable[[list[bytes]], Any], message: str
 ) -> None:
-    """What stands before the wrong line is stored; the whole export still goes in."""
+    """The lines before it are stored, and the unmodified export can still be imported."""
     store, other = MemoryStore(), MemoryStore()
     await add(store, "a", 3, ev.MessageReceived(session_id="a"))
     lines = await lines_of(store)
@@ -187,7 +187,7 @@ async def test_an_export_that_was_changed_stores_nothing_at_another_place(
     assert (await lines_of(other))[1:] == lines[1:]
 
 
-async def test_one_session_goes_out_by_itself() -> None:
+async def test_one_session_can_be_exported() -> None:
     """Its runs and its events."""
     store, other = MemoryStore(), MemoryStore()
     await add(store, "a", 3)
@@ -205,14 +205,14 @@ async def test_one_session_goes_out_by_itself() -> None:
     ([b'{"format":"proctor record 1"}', b"{"], "line 2: not JSON"),
     ([b'{"format":"proctor record 1"}', b'{"event":{"type":"run_started","seq":"x"}}'], "line 2"),
 ])  # fmt: skip
-async def test_lines_of_something_else_are_one_clear_error(lines: list[bytes], message: str) -> None:
-    """With their number."""
+async def test_lines_that_are_no_export_are_an_error(lines: list[bytes], message: str) -> None:
+    """With the line number."""
     with pytest.raises(UsageError, match=message):
         await import_lines(MemoryStore(), lines)
 
 
-async def test_a_session_is_removed_from_the_moment_on_that_was_named() -> None:
-    """By its last event: what was stored at that moment is not older than it."""
+async def test_a_session_is_removed_if_its_last_event_is_older_than_the_given_time() -> None:
+    """An event at that very time is not older."""
     store = MemoryStore()
     for name, ago in (("at", timedelta()), ("before", timedelta(microseconds=1))):
         await add(store, name, 100, over=False)
@@ -223,8 +223,8 @@ async def test_a_session_is_removed_from_the_moment_on_that_was_named() -> None:
     assert await store.run("run_before") is None
 
 
-async def test_an_export_ends_where_the_store_ended_when_it_began() -> None:
-    """With the latest event, and without what is stored meanwhile."""
+async def test_an_export_has_the_events_stored_when_it_began() -> None:
+    """Including the latest, and none that are stored meanwhile."""
     store = MemoryStore()
     await add(store, "a", 1)
     before = await lines_of(store)
@@ -245,8 +245,8 @@ async def with_run(session_id: str) -> MemoryStore:
     return store
 
 
-async def test_a_run_that_is_there_in_the_same_session_is_left_as_it_is() -> None:
-    """The import goes on; in another session it is another run, and nothing of it is stored."""
+async def test_an_existing_run_of_the_same_session_is_left_unchanged_by_an_import() -> None:
+    """The import continues. If the run exists in another session, nothing of it is imported."""
     lines = await lines_of(await with_run("s"))
     same = await import_lines(await with_run("s"), lines)
     with pytest.raises(StoreError) as raised:
@@ -256,11 +256,11 @@ async def test_a_run_that_is_there_in_the_same_session_is_left_as_it_is() -> Non
     assert raised.value.kind == "run_exists"
 
 
-async def test_a_run_that_is_taken_and_cannot_be_found_is_refused() -> None:
-    """It went away meanwhile: nobody knows whose it was."""
+async def test_a_run_that_vanishes_during_the_import_is_an_error() -> None:
+    """Its session is not known."""
 
     async def forgets(*_: Any) -> None:
-        """It has no such run."""
+        """A run that is not there."""
 
     store = around(run=forgets)
     await store.create_run(RunInfo(run_id="r", session_id="s"))
@@ -268,8 +268,8 @@ async def test_a_run_that_is_taken_and_cannot_be_found_is_refused() -> None:
         await import_lines(store, await lines_of(await with_run("s")))
 
 
-async def test_records_are_compared_by_one_reader_a_session_at_a_time() -> None:
-    """Where a line is left out it is opened anew, and the one before is closed first; all are at the end."""
+async def test_sessions_are_compared_by_one_reader_at_a_time() -> None:
+    """After a gap, the reader is opened again; the previous one is closed first, and all are closed at the end."""
 
     class Counted(MemoryStore):
         open = most = opened = 0

@@ -1,4 +1,4 @@
-"""What some events change in the line of their run, by itself."""
+"""How some events change the stored row of their run."""
 
 import random
 from typing import Any
@@ -15,14 +15,14 @@ RUN = RunInfo(run_id="r", session_id="s")
 
 
 def after(run: RunInfo, *events: ev.Event) -> RunInfo:
-    """The line of a run after some events, each with the next seq."""
+    """The row of a run after these events, with consecutive seqs."""
     delta = RunDelta()
     for seq, event in enumerate(events, 1):
         delta.count(replace(event, seq=seq))
     return delta.applied(run)
 
 
-def test_a_line_that_has_its_end_keeps_it_and_its_usage() -> None:
+def test_a_row_with_an_end_keeps_its_end_and_usage() -> None:
     """Whatever is reported later."""
     over = after(RUN, ev.RunCompleted(usage={"input_tokens": 5}))
 
@@ -32,8 +32,8 @@ def test_a_line_that_has_its_end_keeps_it_and_its_usage() -> None:
 
 @pytest.mark.parametrize("usage", [{"input_tokens": 5}, {"input_tokens": 5, "cost_usd": 0.5}, {}])
 @pytest.mark.parametrize("cut", range(6))
-def test_events_that_are_counted_in_parts_change_what_they_change_together(usage: Any, cut: int) -> None:
-    """Wherever a store cuts them: the calls, what was used, and what the end says of it."""
+def test_events_counted_in_parts_change_the_row_as_they_do_together(usage: Any, cut: int) -> None:
+    """However a store divides them: the calls, the usage, and the outcome."""
     used = [ev.TokenUsageUpdated(input_tokens=3), ev.TokenUsageUpdated(scope="cumulative", output_tokens=4)]
     every = [ev.RunStarted(), *used, ev.RunCompleted(usage=usage), ev.TokenUsageUpdated(input_tokens=9)]
     parts = RunDelta(), RunDelta()
@@ -44,8 +44,10 @@ def test_events_that_are_counted_in_parts_change_what_they_change_together(usage
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_calls_in_flight_are_the_same_in_one_append_and_in_many(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Which are refused as well, and which are forgotten as too many."""
+def test_calls_in_flight_are_the_same_after_one_append_and_after_many(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So are the rejected calls, and those dropped beyond the bound."""
     monkeypatch.setattr(records, "_MOST_IN_FLIGHT", 3)
     drawn, whole, text = random.Random(seed), CallsInFlight(), ""
     for _ in range(60):

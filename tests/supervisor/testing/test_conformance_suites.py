@@ -1,4 +1,4 @@
-"""The shipped conformance suites catch broken adapters and stores, and pass what is not broken."""
+"""The shipped conformance suites fail broken adapters and stores, and pass correct ones."""
 
 import inspect
 import unittest
@@ -26,7 +26,7 @@ Stream = AsyncIterator[Event]
 
 
 class Wrapped:
-    """An adapter with something of it replaced: its gate, its stream, what it declares."""
+    """An adapter with one part replaced: its gate, its stream, or its declared capabilities."""
 
     def __init__(self, inner: FunctionAdapter, **broken: Any) -> None:
         self._inner = inner
@@ -64,7 +64,7 @@ class _Streaming:
 
 
 class BrokenLoops(Loops):
-    """Loops that make files, behind whatever is broken."""
+    """Loops that write files, behind the broken part."""
 
     broken: dict[str, Any]
 
@@ -73,7 +73,7 @@ class BrokenLoops(Loops):
 
 
 def found_by(suite: type[Any], prepare: Callable[[Any], None]) -> tuple[list[str], list[str]]:
-    """The tests of a suite that fail, and those that are left out."""
+    """The tests of a suite that fail, and those that are skipped."""
     failed, skipped = [], []
     for name, test in inspect.getmembers(suite, inspect.isfunction):
         if not name.startswith("test_"):
@@ -104,41 +104,41 @@ def in_folders(tmp_path: Path, broken: dict[str, Any]) -> Callable[[BrokenLoops]
 
 
 def loops(tmp_path: Path, **broken: Any) -> list[str]:
-    """The tests that find what is broken of the loops."""
+    """The tests that fail for these loops."""
     return found_by(BrokenLoops, in_folders(tmp_path, broken))[0]
 
 
-def test_what_is_not_broken_passes(tmp_path: Path) -> None:
-    """Otherwise the tests below would show nothing."""
+def test_a_correct_adapter_passes(tmp_path: Path) -> None:
+    """Otherwise the tests below would prove nothing."""
     assert loops(tmp_path) == []
 
 
 async def other_input(self: Wrapped, real: Gate, call: ToolCall) -> GateAnswer:
-    """The gate is shown another input than what runs."""
+    """The gate gets another input than the tool."""
     answer: GateAnswer = await real(replace(call, input={"path": "harmless"}))
     return answer
 
 
 async def shared_gate(self: Wrapped, real: Gate, call: ToolCall) -> GateAnswer:
-    """Every run asks the gate of the run that was started last."""
+    """Every run uses the gate of the run that was started last."""
     answer: GateAnswer = await self.gates[-1](call)
     return answer
 
 
 async def first_gate(self: Wrapped, real: Gate, call: ToolCall) -> GateAnswer:
-    """Every run asks the gate of the run that was started first."""
+    """Every run uses the gate of the run that was started first."""
     answer: GateAnswer = await self.gates[0](call)
     return answer
 
 
 async def turnless(self: Wrapped, real: Gate, call: ToolCall) -> GateAnswer:
-    """All calls are of turn 0, though turns are reported."""
+    """All calls have turn 0, although turns are reported."""
     answer: GateAnswer = await real(replace(call, turn=0))
     return answer
 
 
 async def swallowing(self: Wrapped, real: Gate, call: ToolCall) -> GateAnswer:
-    """A cancel that comes while a call is held is taken for a refusal, and the run completes."""
+    """A cancel during a pending call is treated as a denial, and the run completes."""
     try:
         answer: GateAnswer = await real(call)
     except BaseException:
@@ -147,14 +147,14 @@ async def swallowing(self: Wrapped, real: Gate, call: ToolCall) -> GateAnswer:
 
 
 async def without_failures(events: Stream) -> Stream:
-    """Calls that failed have no outcome."""
+    """Failed calls have no outcome."""
     async for event in events:
         if not isinstance(event, ToolCallFailed):
             yield event
 
 
-async def failures_as_completions(events: Stream) -> Stream:
-    """Calls that failed are reported as completed."""
+async def completed_failures(events: Stream) -> Stream:
+    """Failed calls are reported as completed."""
     async for event in events:
         if isinstance(event, ToolCallFailed):
             yield ToolCallCompleted(tool_call_id=event.tool_call_id, tool_name=event.tool_name, tool_output="")
@@ -162,8 +162,8 @@ async def failures_as_completions(events: Stream) -> Stream:
             yield event
 
 
-def at_the_end(which: Callable[[Event], bool], *, last_first: bool = False) -> Callable[[Stream], Stream]:
-    """Some events come at the end only."""
+def delayed_events(which: Callable[[Event], bool], *, last_first: bool = False) -> Callable[[Stream], Stream]:
+    """Some events come only at the end."""
 
     async def stream(events: Stream) -> Stream:
         kept: list[Event] = []
@@ -198,27 +198,27 @@ async def two_ends(events: Stream) -> Stream:
 BROKEN: dict[str, dict[str, Any]] = {
     **{gate.__name__: {"gate": gate} for gate in (other_input, shared_gate, first_gate, turnless, swallowing)},
     "without failures": {"stream": without_failures},
-    "failures as completions": {"stream": failures_as_completions},
-    "late outcomes": {"stream": at_the_end(is_outcome)},
-    "reversed outcomes": {"stream": at_the_end(is_outcome, last_first=True)},
-    "usage at the end": {"stream": at_the_end(is_usage)},
+    "failures as completions": {"stream": completed_failures},
+    "late outcomes": {"stream": delayed_events(is_outcome)},
+    "reversed outcomes": {"stream": delayed_events(is_outcome, last_first=True)},
+    "usage at the end": {"stream": delayed_events(is_usage)},
     "two ends": {"stream": two_ends},
     **{f"declares {declared}": {"declares": declared} for declared in (*({"narrow": False},
         {"cancel_kills_children": True}, {"gate": "some"}, {"gate": "none"}),
         *({"rewrite": False}, {"usage": "at_end"}, {"usage": "none"}, {"reports_cost": True}),
         *({"deny_ends_turn": True}, {"resume": True}, {"compiles": ("deny",)}))},
 }  # fmt: skip
-"""Adapters that ask for something else than what happens, say what did not happen so, or declare what is not so."""
+"""Adapters that propose another call than they run, report what did not happen, or declare a capability they lack."""
 
 
 @pytest.mark.parametrize("broken", BROKEN.values(), ids=BROKEN)
 def test_a_broken_adapter_is_caught(tmp_path: Path, broken: dict[str, Any]) -> None:
-    """By at least one of the suite's tests; a capability that nothing shows fails too."""
+    """At least one test of the suite fails. A declared capability that no test can exercise fails too."""
     assert loops(tmp_path, **broken) != []
 
 
 class Remembering(AdapterConformance):
-    """An agent that is asked to take up a session that there is not."""
+    """An agent that is asked to resume a session that does not exist."""
 
     error: Exception | None = None
 
@@ -232,10 +232,10 @@ class Remembering(AdapterConformance):
     [(None, AssertionError), (ProviderError("no network"), ProviderError), (UnknownSessionError("gone"), None)],
     ids=["opened all the same", "another error", "said so"],
 )
-async def test_an_adapter_that_does_not_say_that_a_session_is_not_there_is_caught(
+async def test_an_adapter_that_does_not_report_a_missing_session_is_caught(
     tmp_path: Path, error: Exception | None, caught: type[Exception] | None
 ) -> None:
-    """Nobody could begin it anew, or somebody would for another failure."""
+    """Otherwise the session could not be restarted, or would be after another failure."""
     suite = Remembering()
     suite.workspace, suite.error = tmp_path, error
     with nullcontext() if caught is None else pytest.raises(caught):
@@ -243,15 +243,15 @@ async def test_an_adapter_that_does_not_say_that_a_session_is_not_there_is_caugh
 
 
 class OnlyMaking(BrokenLoops):
-    """An author who gives nothing but `making`."""
+    """An author who defines only `making`."""
 
     without = frozenset()
 
     erring = silent = failing = using = offering = lambda self: None  # type: ignore[assignment]
 
 
-def test_what_an_author_left_out_is_shown_as_skipped_or_fails(tmp_path: Path) -> None:
-    """Nothing that started nothing counts as passed; what is declared and not shown fails."""
+def test_parts_that_an_author_left_out_are_skipped_or_fail(tmp_path: Path) -> None:
+    """A test that started nothing does not pass. A capability that is declared and not exercised fails."""
     failed, skipped = found_by(OnlyMaking, in_folders(tmp_path, {}))
 
     assert "test_the_model_is_offered_what_could_be_called_or_everything" in failed
@@ -287,7 +287,7 @@ class Hasty(MemoryStore):
 
 
 def stores(made: Callable[[], Store]) -> list[str]:
-    """The tests that find what is broken of a store."""
+    """The tests that fail for a store."""
 
     class Suite(StoreConformance):
         def open_store(self) -> AbstractAsyncContextManager[Store]:
@@ -296,12 +296,12 @@ def stores(made: Callable[[], Store]) -> list[str]:
     return found_by(Suite, lambda suite: None)[0]
 
 
-def test_the_store_in_memory_passes() -> None:
-    """Otherwise the tests below would show nothing."""
+def test_the_memory_store_passes() -> None:
+    """Otherwise the tests below would prove nothing."""
     assert stores(MemoryStore) == []
 
 
 @pytest.mark.parametrize("broken", [Torn, LimitFirst, Hasty])
 def test_a_broken_store_is_caught(broken: type[MemoryStore]) -> None:
-    """By at least one of the suite's tests."""
+    """At least one test of the suite fails."""
     assert stores(broken) != []

@@ -1,4 +1,4 @@
-"""A subscription sees everything from its moment or its cursor on, once, and leaves nothing behind."""
+"""A subscription delivers every event from its start or its cursor on, once, and frees its resources."""
 
 import gc
 import warnings
@@ -20,8 +20,8 @@ from proctor.supervisor.watch.subscriptions import Subscriptions
 pytestmark = pytest.mark.anyio
 
 
-async def test_it_hears_from_the_moment_it_is_entered() -> None:
-    """Before the first event is asked for, a whole run may come and go."""
+async def test_a_subscription_starts_when_it_is_entered() -> None:
+    """A whole run may end before the first event is read."""
     async with Supervisor(MemoryStore()) as supervisor, supervisor.subscribe() as events:
         handle = await supervisor.start(FakeAdapter([MessageReceived(content="x")]), "go", policies=[OPEN])
         result = await handle.wait()
@@ -32,8 +32,8 @@ async def test_it_hears_from_the_moment_it_is_entered() -> None:
 
 
 @pytest.mark.parametrize("what", ["all", "session", "run"])
-async def test_left_by_a_break_it_leaves_nothing_open(what: str) -> None:
-    """No generator for the collector to complain about, and nobody who is still handed events."""
+async def test_a_subscription_left_by_break_frees_its_resources(what: str) -> None:
+    """No generator remains for the garbage collector, and no more events are delivered."""
     given: dict[str, Any] = {"all": {}, "session": {"session_id": "s"}, "run": {"run_id": "r"}}[what]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -54,8 +54,8 @@ async def test_left_by_a_break_it_leaves_nothing_open(what: str) -> None:
     assert left == 0
 
 
-async def test_the_error_of_a_body_comes_out_as_it_is() -> None:
-    """Leaving by an exception closes it like leaving by a break, also where no event was asked for."""
+async def test_an_error_in_the_body_is_raised_unchanged() -> None:
+    """An exception closes the subscription as `break` does, even if no event was read."""
     async with Supervisor(MemoryStore()) as supervisor:
         with pytest.raises(KeyError):
             async with supervisor.subscribe():
@@ -66,8 +66,8 @@ async def test_the_error_of_a_body_comes_out_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("leads", [True, False])
-async def test_whoever_reads_it_goes_on_when_another_task_closes_it(leads: bool) -> None:
-    """With the end of its events; two tasks do not read one."""
+async def test_a_reader_ends_when_another_task_closes_the_subscription(leads: bool) -> None:
+    """Its events end. Two tasks can't read one subscription."""
     async with Supervisor(MemoryStore()) as supervisor, anyio.create_task_group() as tasks:
         if not leads:
             tasks.start_soon(anext, supervisor.subscribe())
@@ -89,8 +89,8 @@ async def test_whoever_reads_it_goes_on_when_another_task_closes_it(leads: bool)
     assert seen == []
 
 
-async def test_it_hears_what_other_processes_run(tmp_path: Path) -> None:
-    """Runs of another supervisor on the same file, in sessions new and old, next to its own; nothing of before."""
+async def test_a_subscription_includes_runs_of_other_processes(tmp_path: Path) -> None:
+    """Runs of another supervisor on the same file, in new and existing sessions. Earlier events are not included."""
     path = tmp_path / "record.db"
     async with (
         SQLiteStore(path) as here,
@@ -130,8 +130,8 @@ async def test_it_hears_what_other_processes_run(tmp_path: Path) -> None:
         assert order == sorted(order)
 
 
-async def test_what_others_store_while_it_is_entered_comes_once(tmp_path: Path) -> None:
-    """A writer goes on from before to after: what is heard begins somewhere, and from there has all, once."""
+async def test_events_stored_while_a_subscription_is_entered_are_delivered_once(tmp_path: Path) -> None:
+    """A writer is active throughout. From the first delivered event on, every event comes once."""
     path = tmp_path / "record.db"
     async with SQLiteStore(path) as here, SQLiteStore(path) as there, Supervisor(here) as watching:
         await there.append([MessageReceived(session_id="s", run_id="r", content="first")])
@@ -157,7 +157,7 @@ async def test_what_others_store_while_it_is_entered_comes_once(tmp_path: Path) 
     assert 1 < seen[0] <= entered + 1
 
 
-async def test_a_store_that_is_closed_under_it_is_its_own_error() -> None:
+async def test_closing_the_store_of_a_subscription_raises_its_own_error() -> None:
     """Not a group of errors."""
     store = MemoryStore()
     with anyio.fail_after(PATIENCE_S):
@@ -174,8 +174,8 @@ async def test_a_store_that_is_closed_under_it_is_its_own_error() -> None:
                     await anext(events)
 
 
-async def test_a_run_that_is_over_is_followed_to_its_end_from_any_place() -> None:
-    """From its start, and also by who has seen its last event already: there is nothing to wait for."""
+async def test_an_ended_run_can_be_followed_to_its_end_from_any_cursor() -> None:
+    """From its start, or after its last event, when nothing is left to wait for."""
     store = MemoryStore()
     events = (await run_once(FakeAdapter(), "go", policies=[OPEN], store=store)).events
     async with Supervisor(store) as supervisor:
@@ -194,7 +194,7 @@ def places(events: list[Event]) -> list[tuple[str, int]]:
 
 
 async def take(count: int, hub: Subscriptions | Supervisor, **what: Any) -> tuple[list[Event], Any]:
-    """So many events, and the cursor after them."""
+    """This many events, and the cursor after them."""
     seen: list[Event] = []
     with anyio.fail_after(PATIENCE_S):
         async with hub.subscribe(**what) as events:
@@ -204,14 +204,14 @@ async def take(count: int, hub: Subscriptions | Supervisor, **what: Any) -> tupl
 
 
 async def write(store: Store, count: int, *sessions: str, run_id: str = "r") -> None:
-    """So many events to each session, one append each."""
+    """This many events to each session, one append each."""
     for n in range(count):
         for session_id in sessions:
             await store.append([MessageReceived(session_id=session_id, run_id=f"{run_id}_{session_id}", content=n)])
 
 
-async def test_everything_is_followed_from_the_start_and_from_any_cursor() -> None:
-    """What is stored comes again as often as it is asked for; what is stored later goes on from there."""
+async def test_all_events_can_be_followed_from_the_start_and_from_any_cursor() -> None:
+    """Stored events are delivered again each time; later ones follow."""
     store = MemoryStore()
     hub = Subscriptions(store)
     await write(store, 3, "s", "t")
@@ -226,8 +226,8 @@ async def test_everything_is_followed_from_the_start_and_from_any_cursor() -> No
     assert isinstance(cursor, str)
 
 
-async def test_left_and_resumed_all_the_time_it_misses_nothing() -> None:
-    """By cursors of everything, of a session and of a run, while two tasks write."""
+async def test_leaving_and_resuming_repeatedly_misses_nothing() -> None:
+    """With cursors of all events, of a session and of a run, while two tasks write."""
     store = MemoryStore()
     hub = Subscriptions(store)
     seen: dict[str, list[Event]] = {"all": [], "session": [], "run": []}
@@ -252,8 +252,8 @@ async def test_left_and_resumed_all_the_time_it_misses_nothing() -> None:
     assert places(seen["run"]) == [event for event in places(seen["all"]) if event[0] == "t"]
 
 
-async def test_a_tenants_events_are_those_of_all_its_runs() -> None:
-    """And of nobody else's; from now on, from the start, from a cursor."""
+async def test_a_tenants_subscription_has_the_events_of_all_its_runs_and_no_others() -> None:
+    """From now on, from the start, and from a cursor."""
     async with Supervisor(MemoryStore()) as supervisor:
 
         async def run(tenant: str) -> list[Event]:
@@ -278,8 +278,8 @@ async def test_a_tenants_events_are_those_of_all_its_runs() -> None:
     assert since == again
 
 
-async def test_who_is_cancelled_while_leading_leaves_nobody_waiting() -> None:
-    """Another takes over, again and again."""
+async def test_a_cancelled_leader_leaves_nobody_waiting() -> None:
+    """Another subscriber takes over, again and again."""
     store = MemoryStore()
     hub = Subscriptions(store)
     seen: list[int] = []
@@ -307,8 +307,8 @@ async def test_who_is_cancelled_while_leading_leaves_nobody_waiting() -> None:
     assert hub.subscribers == 0
 
 
-async def test_a_run_that_another_process_ends_while_it_is_entered_is_followed_to_its_end() -> None:
-    """Whether its end is stored before the first look or after it."""
+async def test_a_run_that_another_process_ends_is_followed_to_its_end() -> None:
+    """Whether its end is stored before the first read or after it."""
     for late in range(6):
         store = MemoryStore()
         hub = Subscriptions(store)
@@ -340,8 +340,8 @@ async def test_a_run_that_another_process_ends_while_it_is_entered_is_followed_t
     ({"after": "other.5"}, "a cursor of another store"),
     ({"after": "ahead"}, "it is an older copy"),
 ])  # fmt: skip
-async def test_what_nobody_can_follow_is_one_clear_error(given: dict[str, Any], message: str) -> None:
-    """On entering at the latest, or with the first event where nobody enters."""
+async def test_an_invalid_subscription_is_an_error(given: dict[str, Any], message: str) -> None:
+    """At the latest when it is entered, or with the first event if it is not."""
     store = MemoryStore()
     await store.append([RunStarted(session_id="s", run_id="r")])
     if given.get("after") == "ahead":
@@ -355,8 +355,8 @@ async def test_what_nobody_can_follow_is_one_clear_error(given: dict[str, Any], 
 
 
 @pytest.mark.parametrize("grown", [0, 9])
-async def test_who_subscribes_after_an_older_copy_took_the_place_of_a_store_lacks_nothing(grown: int) -> None:
-    """Also while others have yet to read that they do, whether or not the copy has more by now."""
+async def test_a_subscriber_misses_nothing_after_an_older_copy_replaced_the_store(grown: int) -> None:
+    """Also if other subscribers have not noticed yet, and whether or not the copy has more events by now."""
     store, copy = MemoryStore(), MemoryStore()
     subscriptions = Subscriptions(store)
 
