@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -16,7 +16,7 @@ from proctor.policies import PolicyError, RunContext
 from proctor.policies.errors import EventError
 from proctor.supervisor.errors import StoreError, UsageError
 from proctor.supervisor.ports.processes import is_gone
-from proctor.supervisor.ports.stored_types import ApprovalAnswer, Owner
+from proctor.supervisor.ports.stored_types import ApprovalAnswer, Owner, StoredApproval
 
 from .clients import CLIENTS
 from .decisions import Opening, RuleFiles
@@ -86,6 +86,15 @@ class _Watched(msgspec.Struct, eq=False):
     log: str
     process: Owner
     renewed: float
+
+
+class _Resumed(NamedTuple):
+    """A session that a hook goes on with: the client's record of it (`whole`), the one of this line, and now."""
+
+    session: HookedSession
+    whole: HookRecord
+    record: HookRecord
+    at: datetime
 
 
 class HookDecider:
@@ -170,18 +179,22 @@ class HookDecider:
         reply: Future[Any] | None = None,
     ) -> HookAnswer:
         client = CLIENTS[agent]
-        with self._resumed(client, hook_input, owner, origin) as (session, whole, record, at):
+        with self._resumed(client, hook_input, owner, origin) as resumed:
+            session, whole = resumed.session, resumed.whole
             if hook_input.kind in ("prompt", "session_end"):
-                self._end_calls(client, hook_input.transcript_path, session, record, at, is_whole=True)
-            answer = Hook(client, hook_input, session, record, at, self._opening).answer()
+                self._end_calls(resumed, hook_input.transcript_path, is_whole=True)
+            answer = self._hook(hook_input, resumed).answer()
             if hook_input.parent_id and whole.note(note := AGENT_NOTE + str(hook_input.agent_id)) is None:
                 whole.keep(note, b"")
             if session.goes_on and whole.note(LOG_NOTE) != (log := hook_input.transcript_path.encode()):
                 whole.keep(LOG_NOTE, log)
             if reply is not None and not reply.set_running_or_notify_cancel():
                 raise EventError(REFUSED_BEFORE)
-        self._watch(client, hook_input, record.owner if session.goes_on else None)
+        self._watch(client, hook_input, resumed.record.owner if session.goes_on else None)
         return answer
+
+    def _hook(self, given: HookInput, resumed: _Resumed) -> Hook:
+        return Hook(given, resumed.session, resumed.record, resumed.at, self._opening)
 
     def resolve_held(
         self,
@@ -205,22 +218,26 @@ class HookDecider:
             raise EventError("the approval that the call waits for is gone")
         expires_at = approval.request.expires_at
         if approval.state == "requested" and (expires_at is None or at < expires_at):
-            if not gone:
+            own = self._answer_of_person(client, hook_input, approval) if gone else None
+            if own is None:
                 return None
-            call_id = approval.request.call.id
-            ended = (
-                {call_id: False}
-                if client.ended is None
-                else client.ended(hook_input.transcript_path, [call_id], False)
-            )
-            if (granted := ended.get(call_id)) is None:
-                return None
-            approval = msgspec.structs.replace(approval, answer=ApprovalAnswer(granted=granted, by=client.by))
+            approval = msgspec.structs.replace(approval, answer=own)
         owner = origin.client if origin is not None else None
-        with self._resumed(client, hook_input, owner) as (session, _, record, at):
-            if accepted := record.accepted_answer(approval_id):  # since the look at it
+        with self._resumed(client, hook_input, owner) as resumed:
+            if accepted := resumed.record.accepted_answer(approval_id):  # since the look at it
                 approval = msgspec.structs.replace(approval, answer=accepted)
-            return Hook(client, hook_input, session, record, at, self._opening).resolve_held(approval)
+            return self._hook(hook_input, resumed).resolve_held(approval)
+
+    @staticmethod
+    def _answer_of_person(
+        client: HookClient, hook_input: HookInput, approval: StoredApproval
+    ) -> ApprovalAnswer | None:
+        """What the client's own person has answered, as its log tells; None while it does not."""
+        call_id = approval.request.call.id
+        if client.ended is None:
+            return ApprovalAnswer(granted=False, by=client.by)
+        granted = client.ended(hook_input.transcript_path, [call_id], False).get(call_id)
+        return None if granted is None else ApprovalAnswer(granted=granted, by=client.by)
 
     def probe(self, agent: str) -> dict[str, Any]:
         """The policies of an agent's hooks, after they were read once. Raises PolicyError, StoreError."""
@@ -283,24 +300,16 @@ class HookDecider:
                 pass
         calls = self._sessions[given.session_id][0].open_calls
         if calls and client.ended(watched.log, calls, False):
-            with self._resumed(client, given) as (session, _, record, at):
-                self._end_calls(client, watched.log, session, record, at, is_whole=False)
+            with self._resumed(client, given) as resumed:
+                self._end_calls(resumed, watched.log, is_whole=False)
 
-    def _end_calls(
-        self,
-        client: HookClient,
-        log: str,
-        session: HookedSession,
-        record: HookRecord,
-        at: datetime,
-        *,
-        is_whole: bool,
-    ) -> None:
+    def _end_calls(self, resumed: _Resumed, log: str, *, is_whole: bool) -> None:
         """Record of the session's open calls what the client's log alone tells."""
-        if client.ended is not None and (calls := session.open_calls):
+        session = resumed.session
+        if session.client.ended is not None and (calls := session.open_calls):
             given = HookInput(kind=None, event="", session_id=session.client_id)
-            for call_id, ran in client.ended(log, calls, is_whole).items():
-                Hook(client, given, session, record, at, self._opening).ended(call_id, ran=ran)
+            for call_id, ran in session.client.ended(log, calls, is_whole).items():
+                self._hook(given, resumed).ended(call_id, ran=ran)
 
     def _watch(self, client: HookClient, hook_input: HookInput, owner: Owner | None) -> None:
         """Look after a run that goes on, where its owner is a client; None: no run of the session does."""
@@ -316,9 +325,9 @@ class HookDecider:
     @contextmanager
     def _resumed(
         self, client: HookClient, given: HookInput, owner: Owner | None = None, origin: Origin | None = None
-    ) -> Iterator[tuple[HookedSession, HookRecord, HookRecord, datetime]]:
-        """A hook's session, the client's record of it and the one of this line, and now; its run is ended where its
-        client has died. It is kept in memory once all that is done with it here is recorded.
+    ) -> Iterator[_Resumed]:
+        """A hook's session; its run is ended where its client has died. It is kept in memory once all that is done
+        with it here is recorded.
         """
         kept = self._sessions.pop(given.session_id, None)
         at = datetime.now(UTC)
@@ -329,7 +338,7 @@ class HookDecider:
             record = whole.of(self._options.name)
             session = self._session(client, given, record, kept and kept[0])
             session.go_on(record, at)
-            yield session, whole, record, at
+            yield _Resumed(session, whole, record, at)
         self._keep(given, session)
 
     def close(self) -> None:

@@ -24,7 +24,7 @@ from ..kit.client_tools import goes_on
 from ..kit.display_text import escape_control_lines
 from ..kit.launch_options import USAGE
 from .decisions import LastAnswer, Opening
-from .messages import CAN_STOP, STOPPED, HookAnswer, HookClient, HookInput, Kind
+from .messages import CAN_STOP, STOPPED, HookAnswer, HookInput, Kind
 from .record import HookRecord
 from .session import Handled, HookedSession
 
@@ -46,15 +46,9 @@ class Hook:
     """
 
     def __init__(
-        self,
-        client: HookClient,
-        hook_input: HookInput,
-        session: HookedSession,
-        record: HookRecord,
-        at: datetime,
-        opening: Opening,
+        self, hook_input: HookInput, session: HookedSession, record: HookRecord, at: datetime, opening: Opening
     ) -> None:
-        self._client = client
+        self._client = session.client
         self._input = hook_input
         self._session = session
         self._record = record
