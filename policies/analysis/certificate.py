@@ -166,31 +166,34 @@ class _Checker:
                     yield f"{what} {where} at {state}"
 
     def _fits(self, state: State) -> bool:
-        at, flying = state
+        at, in_flight = state
         in_range = all(0 <= n < part.size for n, part in zip(at, self.parts, strict=False))
-        return len(at) == len(self.parts) and in_range and NONE <= flying < len(self.calls)
+        return len(at) == len(self.parts) and in_range and NONE <= in_flight < len(self.calls)
 
     def _ends_wrong(self, at: tuple[int, ...]) -> bool:
         kept = all(part.obligation(n) < ASK for part, n in zip(self.stack, at, strict=False))
         return kept and self.property.obligation(at[-1]) > (NOTHING if self.standard.strict else WARN)
 
     def _moves(self, state: State) -> Iterator[tuple[State | None, str]]:
-        at, flying = state
+        at, in_flight = state
         for call in self.calls:
-            yield from self._of_call(at, flying, call)
-        if flying != NONE:
-            for after in self._endings(at, self.calls[flying], RUNS_ON, NONE):
-                yield after, f"the end of a call of `{self.calls[flying].name}`"
+            yield from self._of_call(at, in_flight, call)
+        if in_flight != NONE:
+            for after in self._endings(at, self.calls[in_flight], RUNS_ON, NONE):
+                yield after, f"the end of a call of `{self.calls[in_flight].name}`"
         if any(part.turns for part in self.parts):
-            begun = self._begun([part.turned(n) for part, n in zip(self.parts, at, strict=True)], flying)
+            begun = self._begun([part.turned(n) for part, n in zip(self.parts, at, strict=True)], in_flight)
             yield from ((after, "another turn") for after in begun)
         if any(part.runs for part in self.parts):
             begun = self._begun([part.resumed(n) for part, n in zip(self.parts, at, strict=True)], NONE)
             yield from ((after, "another run") for after in begun)
         for text in self.texts:
-            yield (tuple(p.wrote(n, text) for p, n in zip(self.parts, at, strict=True)), flying), "a user's message"
+            yield (
+                (tuple(p.wrote(n, text) for p, n in zip(self.parts, at, strict=True)), in_flight),
+                "a user's message",
+            )
 
-    def _of_call(self, at: tuple[int, ...], flying: int, call: InputClass) -> Iterator[tuple[State | None, str]]:
+    def _of_call(self, at: tuple[int, ...], in_flight: int, call: InputClass) -> Iterator[tuple[State | None, str]]:
         what = f"a call of `{call.name}` with {call.input}"
         at = tuple(part.requested(n, call) for part, n in zip(self.parts, at, strict=True))
         level = max((part.level(n, call) for part, n in zip(self.stack, at, strict=False)), default=NOTHING)
@@ -199,7 +202,7 @@ class _Checker:
             where = tuple(n for _, n in refused)
             ends = any(found >= DENY for found, _ in refused[:-1])
             if not ends:
-                yield (where, flying), f"{what}, refused,"
+                yield (where, in_flight), f"{what}, refused,"
             if ends or self.any_refused:
                 yield (where, NONE), f"{what}, refused,"
         if level >= DENY:
@@ -210,30 +213,30 @@ class _Checker:
             return
         ran = self._run(at, call, AT_ONCE)
         if not any(part.watches_end(call) for part in self.parts):
-            yield (ran, flying), what
+            yield (ran, in_flight), what
             return
-        yield from ((after, what) for after in self._endings(ran, call, AT_ONCE, flying))
-        if flying == NONE:
+        yield from ((after, what) for after in self._endings(ran, call, AT_ONCE, in_flight))
+        if in_flight == NONE:
             yield (self._run(at, call, RUNS_ON), self.alike[call.number]), f"{what}, running,"
 
     def _run(self, at: tuple[int, ...], call: InputClass, slot: int) -> tuple[int, ...]:
         return tuple(part.started(n, call, slot) for part, n in zip(self.parts, at, strict=True))
 
-    def _endings(self, at: tuple[int, ...], call: InputClass, slot: int, flying: int) -> Iterator[State | None]:
+    def _endings(self, at: tuple[int, ...], call: InputClass, slot: int, in_flight: int) -> Iterator[State | None]:
         for output in (*range(len(call.outputs)), None):
             outcomes = [part.ended(n, call, slot, output) for part, n in zip(self.parts, at, strict=True)]
             level = max((found for found, _ in outcomes[:-1]), default=NOTHING)
             if level >= DENY:
                 yield tuple(n for _, n in outcomes), NONE
-            yield from self._begun(outcomes, flying)
+            yield from self._begun(outcomes, in_flight)
 
-    def _begun(self, outcomes: list[Reaction], flying: int) -> Iterator[State | None]:
+    def _begun(self, outcomes: list[Reaction], in_flight: int) -> Iterator[State | None]:
         """Where a run that goes on gets to by something that has happened; nowhere if the stack ends it."""
         level = max((found for found, _ in outcomes[:-1]), default=NOTHING)
         denying = [part for part, (found, _) in zip(self.stack, outcomes, strict=False) if found >= DENY]
         if all(part.goes_on for part in denying):
             wrong = not denying and self._is_wrong(outcomes[-1][0], level)
-            yield None if wrong else (tuple(n for _, n in outcomes), flying)
+            yield None if wrong else (tuple(n for _, n in outcomes), in_flight)
 
     def _is_wrong(self, found: int, level: int) -> bool:
         if not self.standard.strict:

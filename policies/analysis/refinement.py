@@ -192,7 +192,7 @@ class _Refinement:
                     continue
                 found = explore(product, self.setting.work, self.deepest)
                 self._count(found)
-                answer = self._tried(product, found) if found.steps else self._closed(product, alphabet, found)
+                answer = self._tried(product, found) if found.steps else self._all_seen(product, alphabet, found)
         except OutOfWork as ended:
             if isinstance(ended, SearchEndedError):
                 self._count(ended.explored)
@@ -243,7 +243,7 @@ class _Refinement:
         made = SessionProduct(stack, property, alphabet.calls, alphabet.texts, setting.standard, alike=alike)
         return made, alphabet
 
-    def _closed(self, product: SessionProduct, alphabet: Alphabet, found: Explored[Any, Any]) -> Implication | None:
+    def _all_seen(self, product: SessionProduct, alphabet: Alphabet, found: Explored[Any, Any]) -> Implication | None:
         """Every state was seen, and none breaks the rule; None where another search is worth it."""
         if self.deepest is not None:
             return self._answer("bounded", "no shorter session breaks it")
@@ -256,23 +256,24 @@ class _Refinement:
             product = product._replace(any_refused=True)
             found = explore(product, self.setting.work)
             self._count(found)
-            if found.steps:
-                return self._answer(
-                    "unknown", f"no session was found, but not every denial was looked at: {self.unasked}"
-                )
+        if doubt := self._doubt(product, alphabet, found):
+            return self._answer("unknown", f"no session was found, but {doubt}")
+        return self._answer("proved", "", certificate=ProofCertificate(product, found.states))
+
+    def _doubt(self, product: SessionProduct, alphabet: Alphabet, found: Explored[Any, Any]) -> str:
+        """Why there may be a session that breaks the rule, though none was found; "" if there is none."""
+        if found.steps:
+            return f"not every denial was looked at: {self.unasked}"
         if alphabet.gaps:
-            return self._answer(
-                "unknown", f"no session was found, but not all inputs were looked at: {alphabet.gaps[0]}"
-            )
+            return f"not all inputs were looked at: {alphabet.gaps[0]}"
         if any(part.beyond for part in product.parts):
-            return self._answer("unknown", "no session was found, but a net may hold more tokens than were followed")
-        looked_at = [each for each in (*self.included.values(), self.rule) if isinstance(each, PlayedRule)]
+            return "a net may hold more tokens than were followed"
         if not all(_is_over(product, at) for at, _ in found.states):
-            return self._answer("unknown", "no session was found, but more calls may fail at once than were followed")
+            return "more calls may fail at once than were followed"
+        looked_at = [each for each in (*self.included.values(), self.rule) if isinstance(each, PlayedRule)]
         if any(overlaps(each.rule.machine) for each in looked_at):
-            return self._answer("unknown", "no session was found, but more calls may hold a net's tokens at once")
-        certificate = ProofCertificate(product, found.states)
-        return self._answer("proved", "", certificate=certificate)
+            return "more calls may hold a net's tokens at once"
+        return ""
 
     def _tried(self, product: SessionProduct, found: Explored[Any, Any]) -> Implication | None:
         """Replay a session; None where another search is worth it."""

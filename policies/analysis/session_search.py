@@ -83,26 +83,26 @@ class SessionSteps:
 
     def __call__(self, state: State) -> Iterator[tuple[SessionStep, State | None]]:
         """The possible next events and the state each leads to; None where it breaks the property."""
-        at, flying = state
+        at, in_flight = state
         if any(n in part.beyond for part, n in zip(self._parts, at, strict=True)):
             return
         for call in self._calls:
-            yield from self._called(at, flying, call)
-        if flying != NONE_RUNNING:
-            call = self._product.calls[flying]
+            yield from self._called(at, in_flight, call)
+        if in_flight != NONE_RUNNING:
+            call = self._product.calls[in_flight]
             for outcome, ended in self._ended(at, call, RUNS_ON, NONE_RUNNING):
                 yield SessionStep("end", call, outcome=outcome), ended
-        yield from self._events(at, flying)
+        yield from self._events(at, in_flight)
 
     def _called(
-        self, before: tuple[int, ...], flying: int, call: InputClass
+        self, before: tuple[int, ...], in_flight: int, call: InputClass
     ) -> Iterator[tuple[SessionStep, State | None]]:
         product = self._product
         at = [part.requested(n, call) for part, n in zip(self._parts, before, strict=True)]
         *found, broken = [part.level(n, call) for part, n in zip(self._parts, at, strict=True)]
         level = max(found, default=NOTHING)
         if (level >= ASK or product.any_refused) and self._watches_denial[call.number]:
-            after, left = self._refused(at, call, flying)
+            after, left = self._refused(at, call, in_flight)
             yield SessionStep("call", call, level, REFUSED), (after, left)
             if product.any_refused and left != NONE_RUNNING:
                 yield SessionStep("call", call, level, REFUSED), (after, NONE_RUNNING)
@@ -113,25 +113,25 @@ class SessionSteps:
             return
         ran = self._started(at, call, AT_ONCE)
         if not self._watches_end[call.number]:
-            yield SessionStep("call", call, level, 0), (ran, flying)
+            yield SessionStep("call", call, level, 0), (ran, in_flight)
             return
-        for outcome, ended in self._ended(ran, call, AT_ONCE, flying):
+        for outcome, ended in self._ended(ran, call, AT_ONCE, in_flight):
             yield SessionStep("call", call, level, outcome), ended
-        if flying == NONE_RUNNING:
+        if in_flight == NONE_RUNNING:
             running = self._started(at, call, RUNS_ON), product.alike[call.number]
             yield SessionStep("call", call, level, RUNNING), running
 
     def _started(self, at: Sequence[int], call: InputClass, slot: int) -> tuple[int, ...]:
         return tuple([part.started(n, call, slot) for part, n in zip(self._parts, at, strict=True)])
 
-    def _refused(self, at: Sequence[int], call: InputClass, flying: int) -> State:
+    def _refused(self, at: Sequence[int], call: InputClass, in_flight: int) -> State:
         """Where a refusal leads, which breaks nothing: the call never ran."""
         outcomes = [part.denied(n, call) for part, n in zip(self._parts, at, strict=True)]
         ends = any(found >= DENY for found, _ in outcomes[:-1])
-        return tuple(after for _, after in outcomes), NONE_RUNNING if ends else flying
+        return tuple(after for _, after in outcomes), NONE_RUNNING if ends else in_flight
 
     def _ended(
-        self, at: Sequence[int], call: InputClass, slot: int, flying: int
+        self, at: Sequence[int], call: InputClass, slot: int, in_flight: int
     ) -> Iterator[tuple[int, State | None]]:
         """The outcomes of a call in a slot that a part tells apart, and where each may lead."""
         seen = set()
@@ -142,9 +142,9 @@ class SessionSteps:
                 outcome = FAILED if output is None else output
                 if any(found >= DENY for found, _ in outcomes[:-1]):  # it ends the run
                     yield outcome, (tuple([n for _, n in outcomes]), NONE_RUNNING)
-                yield from ((outcome, state) for state in self._going_on(outcomes, flying))
+                yield from ((outcome, state) for state in self._going_on(outcomes, in_flight))
 
-    def _going_on(self, outcomes: Sequence[Reaction], flying: int) -> Iterator[State | None]:
+    def _going_on(self, outcomes: Sequence[Reaction], in_flight: int) -> Iterator[State | None]:
         """Where a run that goes on gets by what has happened, None where that breaks the property; nowhere if the
         stack denies it, unless the adapter can refuse later calls.
         """
@@ -154,19 +154,19 @@ class SessionSteps:
         if not refusing and self._product.standard.breaks(broken, level):
             yield None
         elif all(part.goes_on for part in refusing):
-            yield tuple([n for _, n in outcomes]), flying
+            yield tuple([n for _, n in outcomes]), in_flight
 
-    def _events(self, at: tuple[int, ...], flying: int) -> Iterator[tuple[SessionStep, State | None]]:
+    def _events(self, at: tuple[int, ...], in_flight: int) -> Iterator[tuple[SessionStep, State | None]]:
         parts = self._parts
         if any(part.turns for part in parts):
             turned = [part.turned(n) for part, n in zip(parts, at, strict=True)]
-            yield from ((SessionStep("turn"), state) for state in self._going_on(turned, flying))
+            yield from ((SessionStep("turn"), state) for state in self._going_on(turned, in_flight))
         if any(part.runs for part in parts):
             resumed = [part.resumed(n) for part, n in zip(parts, at, strict=True)]
             yield from ((SessionStep("run"), state) for state in self._going_on(resumed, NONE_RUNNING))
         for text in self._product.texts:
             wrote = tuple(part.wrote(n, text) for part, n in zip(parts, at, strict=True))
-            yield SessionStep("user", text=text), (wrote, flying)
+            yield SessionStep("user", text=text), (wrote, in_flight)
 
 
 def explore(product: SessionProduct, work: Work, deepest: int | None = None) -> Explored[State, SessionStep]:
