@@ -1,6 +1,7 @@
 """Attempts to weaken a locked policy, each as a record; they have no effect."""
 
 from collections.abc import Callable, Iterator
+from itertools import product
 
 import msgspec
 
@@ -50,21 +51,16 @@ def loosened(policy: Policy, spend: Callable[[int], None] = lambda steps: None) 
         raise PolicyError(wrong_type("a policy", policy))
     members = members_of(policy)
     found: list[IgnoredOverride] = []
-    for n, locked in enumerate(members):
-        if not locked.locked:
-            continue
-        for m, other in enumerate(members):
-            if other.locked or m == n:
-                continue
+    for (n, locked), (m, other) in product(enumerate(members), repeat=2):
+        if locked.locked and not other.locked:
             spend(8 * len(locked.prices) * len(other.prices) + 20)
-            attempts = [*_prices(locked, other), *_names(locked, other)]
+            attempts: list[tuple[str, str, str]] = []
             if m > n:
-                attempts = [
-                    *_limits(locked, other, policy),
-                    *_budgets(locked, other, policy),
-                    *_words(locked, other),
-                    *attempts,
-                ]
+                attempts += _limits(locked, other, policy)
+                attempts += _budgets(locked, other, policy)
+                attempts += _settings(locked, other)
+            attempts += _prices(locked, other)
+            attempts += _names(locked, other)
             found += [
                 IgnoredOverride(name=name, policy=other.name, given=given, locked_policy=locked.name, holds=holds)
                 for name, given, holds in attempts
@@ -100,7 +96,7 @@ def _budgets(locked: Policy, other: Policy, stack: Policy) -> Iterator[tuple[str
             yield f"{where}.action", given, strict
 
 
-def _words(locked: Policy, other: Policy) -> Iterator[tuple[str, str, str]]:
+def _settings(locked: Policy, other: Policy) -> Iterator[tuple[str, str, str]]:
     """The settings that are weaker than in the locked policy."""
     strict, stated = locked.on_violation, other.on_violation
     if strict and stated and STRICTNESS[stated] < STRICTNESS[strict]:
