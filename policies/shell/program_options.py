@@ -219,11 +219,11 @@ def written(words: Sequence[str], options: Options) -> WrittenOptions:
             continue
         name, given, value = word.partition("=")
         if word.startswith("--") or name in options.first:
-            for option in _meant(name, options):
-                takes = option in options.taking
-                found.add((option, value if given else rest[0] if takes and rest else None))
-            if not given and rest and any(option in options.taking for option in _meant(name, options)):
-                rest.pop(0)
+            meant = _meant(name, options)
+            takes = not given and any(option in options.taking for option in meant)
+            following = rest.pop(0) if takes and rest else None
+            for option in meant:
+                found.add((option, value if given else following if option in options.taking else None))
         else:
             _letters(word[1:], rest, options, found)
     found |= {
