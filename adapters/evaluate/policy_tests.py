@@ -148,6 +148,7 @@ def read_policy_tests(text: str, file: str, folder: Path) -> PolicyTests:
     nodes = [node for node in _items(root, "tests") if isinstance(node, MapNode)]
     contexts = [_context(node.entries.get("context"), report) for node in nodes]
     policies, elsewhere = _policies(root, report, folder)
+    _check_properties(root, report)
     _raise_all(report, elsewhere)
     assert given is not INVALID
     compiled = _compiled(policies, file)
@@ -213,6 +214,15 @@ def _policies(root: MapNode, report: ProblemReport, folder: Path) -> tuple[list[
             except PolicyError as error:
                 elsewhere += error.problems
     return found, elsewhere
+
+
+def _check_properties(root: MapNode, report: ProblemReport) -> None:
+    """Report what is wrong in the properties that are written here, at its place; a property needs no name."""
+    for node in _items(root, "prove"):
+        given = node.entries.get("property") if isinstance(node, MapNode) else None
+        if isinstance(given, MapNode):
+            entries = {"name": Scalar("property", given.span, given.path), **given.entries}
+            policies_of([MapNode(entries, given.key_spans, given.span, given.path)], report)
 
 
 def _raise_all(report: ProblemReport, elsewhere: list[Problem]) -> None:

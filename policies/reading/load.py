@@ -205,6 +205,9 @@ def policy_nodes(roots: Sequence[MapNode], report: ProblemReport) -> list[MapNod
 
 def _nodes_of(root: MapNode, report: ProblemReport) -> list[MapNode]:
     """The policies of one document."""
+    if _are_tests([root]):
+        report.add("a file of tests, not a policy", root.span, root.path, "`proctor test` runs it")
+        return []
     if "tests" in root.entries:
         return [rewritten(test, report) for test in policies_of_tests(root, report)]
     if "policies" not in root.entries:
@@ -329,7 +332,9 @@ def _unreadable(path: object, error: Exception) -> Problem:
 
 
 def _together(folder: Path, documents: Sequence[Document]) -> list[Policy]:
-    """The policies of a directory; its contracts are one policy, in the place of the first."""
+    """The policies of a directory; its contracts are one policy, in the place of the first. Raises PolicyError: there
+    is none.
+    """
     rules = tuple(rule for each in documents if each.contracts for policy in each.policies for rule in policy.rules)
     found: list[Policy] = []
     for document in documents:
@@ -339,4 +344,7 @@ def _together(folder: Path, documents: Sequence[Document]) -> list[Policy]:
             name = folder.resolve().name or "contracts"
             found.append(msgspec.structs.replace(document.policies[0], name=name, rules=rules))
             rules = ()
+    if not found:
+        message = "no policy is in the directory, only tests of policies"
+        raise PolicyError([Problem(message=message, file=str(folder))])
     return found

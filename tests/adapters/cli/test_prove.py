@@ -336,7 +336,7 @@ def test_test_files_prove_as_well(cli: Any, proved: Any, place: Path) -> None:
     ('{reach: pay, tools: ["p*"]}', "`p*` is a pattern: name each tool, or leave `tools` out"),
     ("{reach: 'pay(amount=lots)'}", "a value is JSON"),
     ("{property: missing.yaml}", "missing.yaml"),
-    ("{property: {rules: [{type: count, tool: pay, mx: 2}]}}", "mx"),
+    ("{property: {rules: [{type: count, tool: pay, mx: 2}]}}", "bad.yaml:3:50: error: unknown key `mx`"),
     ("{reachable: pay}", "unknown key `reachable`"),
 ])  # fmt: skip
 def test_a_bad_prove_block_is_one_message(cli: Any, proved: Any, place: Path, block: str, words: str) -> None:
