@@ -69,11 +69,11 @@ class Hook:
             self._count_usage()
         if self._goes_on:
             self._handle(interface.Ticked(now_ms=self._now))
-        verdict, reason = handler(self)
+        verdict = handler(self)
         cancelled = any(isinstance(effect, interface.CancelAdapter) for effect in self._wanted)
         refused = any(isinstance(effect, interface.AnswerGate) and effect.answer.stop for effect in self._wanted)
         stop = self._input.kind in CAN_STOP and (cancelled or refused or self._blocked)
-        return self._shown((verdict, reason), stop=stop, held=self._held)
+        return self._shown(verdict, stop=stop, held=self._held)
 
     def resolve_held(self, approval: StoredApproval) -> HookAnswer:
         """Answer a hook that waited for this approval, once that is answered or has expired."""
@@ -82,10 +82,10 @@ class Hook:
                 self._answered(approval.request, approval.answer, self._input.tool_input)
             else:
                 self._handle(interface.Ticked(now_ms=self._now))
-        verdict, reason = self._outcome(approval)
+        verdict = self._outcome(approval)
         stop = any(isinstance(effect, interface.CancelAdapter) for effect in self._wanted)
         stop = stop and self._input.kind in CAN_STOP
-        return self._shown((verdict, reason), stop=stop)
+        return self._shown(verdict, stop=stop)
 
     def ended(self, call_id: str, *, ran: bool) -> None:
         """Record that this call is over, which no hook reported."""

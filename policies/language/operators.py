@@ -76,13 +76,14 @@ def _not_equals(value: Any, operands: Sequence[Any], reading: Reading) -> bool:
 
 def _ordering(holds: Callable[[int], bool]) -> Operator:
     def test(value: Any, operands: Sequence[Any], reading: Reading) -> bool:
-        orders = [reading.order(value, operand) for operand in operands]
-        return _lean([None if o is None else holds(o) for o in orders], reading)
+        return _compares([reading.order(value, operand) for operand in operands], holds, reading)
 
     return test
 
 
-def _lean(results: list[bool | None], reading: Reading) -> bool:
+def _compares(orders: list[int | None], holds: Callable[[int], bool], reading: Reading) -> bool:
+    """Whether all of these orders are such; where a match refuses, whether one is or may be."""
+    results = [None if order is None else holds(order) for order in orders]
     if reading.permits:
         return bool(results) and all(results)
     return not results or any(result is None or result for result in results)
@@ -129,8 +130,9 @@ def _length_is(value: Any, operands: Sequence[Any], reading: Reading) -> bool:
 def _length_ordering(holds: Callable[[int], bool]) -> Operator:
     def test(value: Any, operands: Sequence[Any], reading: Reading) -> bool:
         length = _length(value)
-        orders = [order(length, reading.length(operand), loose=False) for operand in operands]
-        return _lean([None if o is None else holds(o) for o in orders], reading)
+        return _compares(
+            [order(length, reading.length(operand), loose=False) for operand in operands], holds, reading
+        )
 
     return test
 
