@@ -75,7 +75,7 @@ class GateKeeper:
 
     def _admit(self, proposal: Proposal) -> None:
         call = proposal.call
-        waits = any(each.call.id == call.id for each in self._by_key.values() if each.answer is None)
+        is_open = any(each.call.id == call.id for each in self._by_key.values() if each.answer is None)
         self._by_key[proposal.key] = proposal
         if self.state.ending is not None:
             self._answer(proposal, self._refusal(call))
@@ -83,9 +83,10 @@ class GateKeeper:
         calls = self.state.monitor.calls
         current = calls.get(call.id)
         again = current is not None and calls.is_same(current, call.name, call.input)
-        if waits or (current is not None and not (again and current.status == REQUESTED)):
-            waits = waits or (current is not None and not current.runs)
-            self._deny_used_id(proposal, again=again, state="waits" if waits else "runs")
+        is_free = current is None or (again and current.status == REQUESTED)
+        if is_open or not is_free:
+            runs = not is_open and current is not None and current.runs
+            self._deny_used_id(proposal, again=again, state="runs" if runs else "waits")
             return
         if current is None:
             self.state.record(ev.ToolCallRequested(**call_fields(call)))
