@@ -171,7 +171,7 @@ class Component:
         """Whether a refused call of these makes a difference to it."""
         return False
 
-    def may_be_shut(self, at: int) -> bool:
+    def may_have_tripped(self, at: int) -> bool:
         """Whether a breaker may have tripped, so that nothing changes any more."""
         return False
 
@@ -383,8 +383,8 @@ class RuleComponent(Component):
         words.texts = sorted(set(words.texts))
         return self.number(moment._replace(facts=replace(moment.facts, user_text=words)))
 
-    def may_be_shut(self, at: int) -> bool:
-        return self.machine.is_shut(self.moments[at].state)
+    def may_have_tripped(self, at: int) -> bool:
+        return self.machine.has_tripped(self.moments[at].state)
 
     def obligation(self, at: int) -> int:
         return self._level_of(self.machine.finding_at_end(self.moments[at].state))

@@ -52,7 +52,7 @@ class SplitComponent(Component):
         self, index: int, rule: CompiledRule, facts: SessionFacts, paths: frozenset[str], *, asked_of: bool
     ) -> None:
         self.rule, self.index = rule, index
-        self._paths, self._judges_others = paths, asked_of
+        self._paths, self._evaluates_others = paths, asked_of
         self.followed = RuleComponent(index, rule, facts, lambda key: ANY_OTHER not in key and NEVER_SEEN not in key)
         self.others = RuleComponent(index, rule, facts, lambda key: ANY_OTHER in key and NEVER_SEEN not in key)
         self.turns, self.goes_on, self.has_obligation = (
@@ -62,13 +62,13 @@ class SplitComponent(Component):
         )
         self._numbers: dict[tuple[int, frozenset[int]], int] = {}
         self._memo: defaultdict[str, dict[Any, Any]] = defaultdict(dict)
-        self._lifts = 0
+        self._moves = 0
         self.states: list[tuple[int, frozenset[int]]] = []
         self.start = self._number(self.followed.start, frozenset([self.others.start] if asked_of else ()))
 
     @property
     def spent(self) -> int:
-        return self.followed.spent + self.others.spent + self._lifts
+        return self.followed.spent + self.others.spent + self._moves
 
     def _number(self, followed: int, others: frozenset[int]) -> int:
         state = (followed, others)
@@ -77,10 +77,10 @@ class SplitComponent(Component):
             self.states.append(state)
         return self._numbers[state]
 
-    def _lifted(self, at: int, move: Callable[[RuleComponent, int, int], int], ways: int) -> int:
+    def _moved(self, at: int, move: Callable[[RuleComponent, int, int], int], ways: int) -> int:
         """The state after a move, which each part makes; the others in so many ways."""
         followed, others = self.states[at]
-        self._lifts += ways * len(others)
+        self._moves += ways * len(others)
         reached = {move(self.others, other, n) for other in others for n in range(ways)}
         return self._number(move(self.followed, followed, 0), frozenset(reached))
 
@@ -102,22 +102,22 @@ class SplitComponent(Component):
 
     @remembered
     def requested(self, at: int, call: InputClass) -> int:
-        return self._lifted(at, lambda part, n, variant: part.requested(n, call, variant), call.ways)
+        return self._moved(at, lambda part, n, variant: part.requested(n, call, variant), call.ways)
 
     def level(self, at: int, call: InputClass) -> int:
         followed, others = self.states[at]
         if not self._of_other(call):
             return self.followed.level(followed, call)
-        if not self._judges_others:
+        if not self._evaluates_others:
             return NOTHING
         return min(self.others.level(other, call) for other in others)
 
     @remembered
     def started(self, at: int, call: InputClass, slot: int) -> int:
         followed, others = self.states[at]
-        if not self._of_other(call) or not self._judges_others:
-            return self._lifted(at, lambda part, n, variant: part.started(n, call, slot, variant), call.ways)
-        self._lifts += call.ways * len(others)
+        if not self._of_other(call) or not self._evaluates_others:
+            return self._moved(at, lambda part, n, variant: part.started(n, call, slot, variant), call.ways)
+        self._moves += call.ways * len(others)
         let_through = [other for other in others if self.others.level(other, call) < DENY] or others
         led = {self.others.started(other, call, slot, 0) for other in let_through}
         left = {
@@ -143,7 +143,7 @@ class SplitComponent(Component):
     ) -> Reaction:
         """The finding against a call that has ended, as `level` gives it, and the state after it."""
         followed, others = self.states[at]
-        after = self._lifted(at, lambda part, n, variant: move(part, n, variant)[1], ways)
+        after = self._moved(at, lambda part, n, variant: move(part, n, variant)[1], ways)
         if not self._of_other(call):
             return move(self.followed, followed, 0)[0], after
         return min((move(self.others, other, 0)[0] for other in others), default=NOTHING), after
@@ -156,14 +156,14 @@ class SplitComponent(Component):
 
     @remembered
     def turned(self, at: int) -> Reaction:
-        return NOTHING, self._lifted(at, lambda part, n, variant: part.turned(n)[1], 1)
+        return NOTHING, self._moved(at, lambda part, n, variant: part.turned(n)[1], 1)
 
     @remembered
     def wrote(self, at: int, text: str) -> int:
         texts = (text, filled(text, NEVER_SEEN)) if ANY_OTHER in text else (text,)
-        return self._lifted(at, lambda part, n, variant: part.wrote(n, texts[variant]), len(texts))
+        return self._moved(at, lambda part, n, variant: part.wrote(n, texts[variant]), len(texts))
 
-    def may_be_shut(self, at: int) -> bool:
+    def may_have_tripped(self, at: int) -> bool:
         return True
 
     def obligation(self, at: int) -> int:

@@ -40,13 +40,13 @@ def shadow_findings(
     """The rules that never decide anything, each with the first one that does so for it."""
     if not kinds.names.complete:
         return
-    shadows = _Shadows(clauses, kinds, graphs)
+    redundancy = _Redundancy(clauses, kinds, graphs)
     for n, clause in enumerate(clauses):
-        candidates = shadows.candidates(n)
+        candidates = redundancy.candidates(n)
         kinds.work.spend(1 + len(candidates))
         for m in candidates:
             other = clauses[m]
-            if n != m and shadows.covers(m, n) and not (n < m and shadows.covers(n, m)):
+            if n != m and redundancy.covers(m, n) and not (n < m and redundancy.covers(n, m)):
                 yield finding(
                     "shadowed",
                     clause,
@@ -57,7 +57,7 @@ def shadow_findings(
                 break
 
 
-class _Shadows:
+class _Redundancy:
     """The calls each clause refuses, by its number."""
 
     def __init__(self, clauses: Sequence[Clause], kinds: CallClasses, graphs: Sequence[ClauseGraph]) -> None:
@@ -66,25 +66,25 @@ class _Shadows:
         self._graphs: dict[str, list[ClauseGraph]] = {clause.id: [] for clause in clauses}
         for graph in graphs:
             self._graphs[graph.clause.id].append(graph)
-        self._shut = [self._always_denied(clause) for clause in clauses]
-        self._open = [self._restricted(clause) for clause in clauses]
+        self._denied_kinds = [self._always_denied(clause) for clause in clauses]
+        self._restricted_kinds = [self._restricted(clause) for clause in clauses]
         self._caps = [self._cap(clause) for clause in clauses]
         self._subject = [_subject(clause, kinds) for clause in clauses]
-        self._bar: defaultdict[CallClass, list[int]] = defaultdict(list)
+        self._denying: defaultdict[CallClass, list[int]] = defaultdict(list)
         """The clauses that refuse each kind of call."""
         self._alike: defaultdict[object, list[int]] = defaultdict(list)
         """The clauses of one kind that reach the same calls, and those that cap the same."""
-        for m, shut in enumerate(self._shut):
-            for kind in shut:
-                self._bar[kind].append(m)
+        for m, denied in enumerate(self._denied_kinds):
+            for kind in denied:
+                self._denying[kind].append(m)
             for key in self._keys(m):
                 self._alike[key].append(m)
 
     def candidates(self, n: int) -> Sequence[int]:
         """The clauses that may cover clause `n`, in their order."""
         found = {m for key in self._keys(n) for m in self._alike[key]}
-        if restricted := self._open[n]:
-            found.update(self._bar[next(iter(restricted))])  # whoever refuses all of them refuses this one
+        if restricted := self._restricted_kinds[n]:
+            found.update(self._denying[next(iter(restricted))])  # whoever refuses all of them refuses this one
         return sorted(found)
 
     def _keys(self, n: int) -> Iterator[object]:
@@ -103,8 +103,8 @@ class _Shadows:
             return True
         if not other.always:
             return False
-        restricted = self._open[n]
-        return restricted is not None and (restricted <= self._shut[m] or self._tighter(m, n))
+        restricted = self._restricted_kinds[n]
+        return restricted is not None and (restricted <= self._denied_kinds[m] or self._tighter(m, n))
 
     def _always_denied(self, clause: Clause) -> frozenset[CallClass]:
         """The kinds of calls that a clause refuses, whatever came before."""

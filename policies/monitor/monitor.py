@@ -344,8 +344,8 @@ class Monitor:
         if others := [each for each in tools if not isinstance(each, str)]:
             raise ValueError(wrong_type("a tool's name", others[0]))
         session, program = self.state.session, self.state.program
-        shut = any(e.action in ("deny", "cancel") for e, _ in program.budgets.refusing(session.budgets))
-        if shut or program.limits.refuses_all(session.limits, session.meter):
+        exhausted = any(e.action in ("deny", "cancel") for e, _ in program.budgets.refusing(session.budgets))
+        if exhausted or program.limits.refuses_all(session.limits, session.meter):
             return []
         return [tool for tool in tools if next(self.refusing(tool), None) is None]
 

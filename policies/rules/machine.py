@@ -297,7 +297,7 @@ class Machine:
         """The state without what it remembers of values that are not kept; itself if it remembers none."""
         return state
 
-    def is_shut(self, state: Any) -> bool:
+    def has_tripped(self, state: Any) -> bool:
         """Whether it denies every call from now on, whatever happens."""
         return False
 

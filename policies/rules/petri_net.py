@@ -269,7 +269,7 @@ class NetMachine(Machine, evaluates=Net):
         )
         return _View(free, named, admits)
 
-    def _looks(self, call: EvaluatedCall | None, mask: int) -> Iterator[tuple[_View, int]]:
+    def _views_of(self, call: EvaluatedCall | None, mask: int) -> Iterator[tuple[_View, int]]:
         """The net under each name of a call, with the slots it matches there. Raises as the mapper does."""
         for view in self._views:
             yield view, mask
@@ -294,23 +294,23 @@ class NetMachine(Machine, evaluates=Net):
         """Whether the net must evaluate a call because of its mapper's answer or error."""
         judged: Any = call
         try:
-            return any(mask & view.named for view, mask in self._looks(judged, 0))
+            return any(mask & view.named for view, mask in self._views_of(judged, 0))
         except Exception:
             return True
 
     def resolve(self, state: NetState, call: EvaluatedCall, mask: int) -> Stance:
         """The net's answer to a call in its current state; validators are not asked."""
         try:
-            looks = list(self._looks(call, mask))
+            views = list(self._views_of(call, mask))
             firing = self.firing(state.marking, mask, call)
         except Exception:
             return "blocked"
-        named = any(met & view.named for view, met in looks)
+        named = any(met & view.named for view, met in views)
         if firing is None or (named and state.overrun):
             return "blocked"
         if firing:
             return "gated"
-        return "free" if any(met & view.free for view, met in looks) else "abstain"
+        return "free" if any(met & view.free for view, met in views) else "abstain"
 
     def initial_state(self) -> NetState:
         return self.begin()[0]
@@ -346,8 +346,8 @@ class NetMachine(Machine, evaluates=Net):
     def _cause(self, marking: Mapping[str, int], mask: int, call: EvaluatedCall) -> RefusalCause:
         """The cause of a denial: a token that another call can give, that is used up, or that never existed."""
         given = {place for transition in self.net.transitions for place in transition.outputs}
-        looks = self._looks(call, mask)
-        covering = [n for view, met in looks for n, admits in enumerate(view.admits) if met & admits]
+        views = self._views_of(call, mask)
+        covering = [n for view, met in views for n, admits in enumerate(view.admits) if met & admits]
         lacking = [
             {place for place in self.net.transitions[n].inputs if not marking.get(place)} - given
             for n in covering
@@ -397,7 +397,7 @@ class NetMachine(Machine, evaluates=Net):
         """The transitions that a call fires, None if it is blocked under a name; no `call`: no mapper."""
         firing: list[int] = []
         left = dict(marking)
-        for view, met in self._looks(call, mask):
+        for view, met in self._views_of(call, mask):
             if met & view.free or not met & view.named:
                 continue
             admits = view.admits

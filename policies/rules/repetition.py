@@ -228,7 +228,7 @@ class CircuitBreakerMachine(Machine, evaluates=CircuitBreaker):
 
     denied = failed
 
-    def is_shut(self, state: BreakerState) -> bool:
+    def has_tripped(self, state: BreakerState) -> bool:
         return state.open
 
     def equivalence_key(self, state: BreakerState, now: int, turn: int = 1, in_flight: int = 0) -> Hashable:

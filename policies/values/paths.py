@@ -169,7 +169,7 @@ def _elements(value: Any, lone: list[Any]) -> list[Any]:
     return list(value) if isinstance(value, list | tuple) else lone
 
 
-_UNTOLD = re.compile(
+_AMBIGUOUS = re.compile(
     r"\\|\x00|^$|^\s|\s$|^[A-Za-z][A-Za-z0-9+.-]*:|(?:^|/)\$|\{[^{}]*(?:,|\.\.)[^{}]*\}"
     r"|:\$|(?:^|/)[^/.]{1,6}~[0-9]{1,2}(?:\.[^/]{0,3})?(?:/|$)|(?:^|/)\.\. [ .]*(?:/|$)"
 )
@@ -212,7 +212,7 @@ def place_of(text: str, workspace: str | None = None, home: str | None = None) -
         workspace: the absolute directory that relative paths start from, where it is known.
         home: the absolute directory that `~` stands for, where it is known.
     """
-    if _UNTOLD.search(text):
+    if _AMBIGUOUS.search(text):
         return None
     first, _, rest = text.partition("/")
     if first == "":
