@@ -1,7 +1,7 @@
-"""An MCP server that means harm: raw lines on its standard output and errors, and odd answers of its own making.
+"""A hostile MCP server: raw lines on its standard output and error, and odd answers.
 
-`QUICK_ANSWERS` is a file with a JSON object: by the method what it answers, one after another from a list, and what
-it writes before; a line is written in hexadecimal, or is a number of letters.
+`QUICK_ANSWERS` is a file with a JSON object: for each method its answers, in turn if they are a list, and the lines
+to write first. A line is hexadecimal, or a number of letters.
 """
 
 import json

@@ -1,7 +1,7 @@
-"""An MCP server that takes what it should not: ids as JavaScript's numbers, late answers to what was withdrawn.
+"""An MCP server that accepts too much: it reads ids as JavaScript numbers, and answers cancelled requests late.
 
-A tool whose name begins with `hold` is answered by the next call of `release`, whatever became of it, and every other
-one at once; `_test` in the name makes it fail. Each line that arrives is written down as it came.
+A tool whose name begins with `hold` is answered at the next call of `release`, even if it was cancelled; every other
+tool at once. `_test` in the name makes it fail. Each line is logged as it arrives.
 """
 
 import json
@@ -14,7 +14,7 @@ TEXT = [{"type": "text", "text": "done"}]
 
 
 def as_javascript(id: Any) -> Any:
-    """A request's id as a server written in JavaScript has it."""
+    """A request's id as a JavaScript server parses it."""
     return int(float(id)) if isinstance(id, int) else id
 
 

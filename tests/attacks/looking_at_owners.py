@@ -1,6 +1,6 @@
-"""Run below `unshare`: an owner's process as another user sees it, while it lives and once it has ended.
+"""Runs below `unshare`: what another user sees of an owner's process, while it runs and once it has ended.
 
-`looking_at_owners.py USER` prints one line each: whether it may be seen, and whether it counts as gone.
+`looking_at_owners.py USER` prints one line each: whether the process is visible, and whether it counts as gone.
 """
 
 import os
@@ -11,8 +11,8 @@ from proctor.supervisor.ports.processes import as_owner, is_gone
 from proctor.supervisor.ports.stored_types import Owner
 
 
-def look(owner: Owner, user: int) -> None:
-    """Say what this user finds."""
+def report(owner: Owner, user: int) -> None:
+    """Print what this user sees."""
     if child := os.fork():
         os.waitpid(child, 0)
         return
@@ -27,7 +27,7 @@ if __name__ == "__main__":
     user = int(sys.argv[1])
     with subprocess.Popen(["sleep", "72001"]) as process:
         owner = as_owner(process.pid, "own_")
-        look(owner, user)
+        report(owner, user)
         process.kill()
         process.wait()
-    look(owner, user)
+    report(owner, user)

@@ -1,4 +1,4 @@
-"""The hook of a person's own Claude Code runs nothing of the folder it starts in, and knows its store again."""
+"""The hook of an interactive Claude Code runs no code of its working directory, and detects a replaced store."""
 
 import json
 import subprocess
@@ -23,14 +23,14 @@ print("\\n".join(sorted({{name.partition(".")[0] for name in sys.modules}})))
 
 
 def modules(code: str, *flags: str) -> set[str]:
-    """The top-level modules that are imported when this code has run."""
+    """The top-level modules that this code imports."""
     ran = subprocess.run([sys.executable, *flags, "-c", IMPORTED.format(code=code)], capture_output=True, text=True)
     return set(ran.stdout.split())
 
 
 @pytest.fixture
 def hooked(tmp_path: Path) -> Iterator[HookProcesses]:
-    """A hook under a policy that forbids nothing."""
+    """A hook under a policy that denies nothing."""
     hooked = HookProcesses(tmp_path)
     yield hooked
     end_daemons(hooked.store)
@@ -38,7 +38,7 @@ def hooked(tmp_path: Path) -> Iterator[HookProcesses]:
 
 @pytest.fixture
 def poisoned(hooked: Any, tmp_path: Path) -> Any:
-    """The hook in a folder that has a module of its own for every one that either of its processes imports."""
+    """The hook in a folder with a hostile module for every one that its processes import."""
     names = modules("import proctor.adapters.hooks.daemon")
     names |= modules("import os, signal, socket, stat, struct, time, json, subprocess", "-I", "-S")
     folder, mark = tmp_path / "repository", tmp_path / "mark"
@@ -54,13 +54,13 @@ def poisoned(hooked: Any, tmp_path: Path) -> Any:
 
 
 def verdict(hooked: Any) -> str:
-    """What the hook answers to a call that is denied."""
+    """The hook's answer to a denied call."""
     answer: dict[str, Any] = hooked.answer_to(CALL)
     return str(answer["hookSpecificOutput"]["permissionDecisionReason"])
 
 
-def test_neither_modules_of_the_folder_nor_pythons_environment_change_anything(poisoned: Any) -> None:
-    """Not one of those that the hook, or the process that judges, imports. A repository can set variables."""
+def test_modules_in_the_folder_and_pythons_environment_have_no_effect(poisoned: Any) -> None:
+    """On the hook and on its daemon. A repository can set environment variables."""
     plain = verdict(poisoned)
     end_daemons(poisoned.store)
     poisoned.env = {name: str(poisoned.cwd) for name in ("PYTHONPATH", "PYTHONHOME", "PYTHONUSERBASE")}
@@ -70,8 +70,8 @@ def test_neither_modules_of_the_folder_nor_pythons_environment_change_anything(p
     assert not poisoned.mark.exists()
 
 
-def test_the_process_that_judges_starts_without_the_environment(poisoned: Any) -> None:
-    """Only where home is is handed on to it."""
+def test_the_daemon_starts_without_the_environment(poisoned: Any) -> None:
+    """Only the home directory is passed on."""
     names = ["PROCTOR_STORE", "LD_LIBRARY_PATH", "SSL_CERT_FILE", "XDG_STATE_HOME", "XDG_CACHE_HOME", "PATH"]
     names += ["XDG_CONFIG_HOME", "TMPDIR", "TZ", "LANG", "LC_ALL"]
     poisoned.env = dict.fromkeys(names, str(poisoned.cwd))
@@ -82,8 +82,8 @@ def test_the_process_that_judges_starts_without_the_environment(poisoned: Any) -
     assert [name for name in names if f"{name}=".encode() in environment] == []
 
 
-def test_with_another_home_nothing_is_judged(poisoned: Any) -> None:
-    """`~` in a policy, and in a call, would be another folder than it was when the hook was installed."""
+def test_with_another_home_nothing_is_evaluated(poisoned: Any) -> None:
+    """`~` in a policy or in a call would mean another folder than when the hook was installed."""
     before = poisoned.run(CALL | {"tool_name": "Read"}).stdout
     answers = []
     for number, home in enumerate((str(poisoned.cwd), "", "relative")):
@@ -96,13 +96,13 @@ def test_with_another_home_nothing_is_judged(poisoned: Any) -> None:
 
 
 def remove(store: Path) -> None:
-    """Remove a store with the log beside it, which would bring it back."""
+    """Remove a store and its log, which would restore it."""
     for suffix in ("", "-wal", "-shm"):
         store.with_name(f"{store.name}{suffix}").unlink(missing_ok=True)
 
 
-def test_a_store_that_is_gone_or_another_refuses(hooked: Any) -> None:
-    """An empty store in its place would forget what was used and what was done."""
+def test_a_missing_or_replaced_store_denies(hooked: Any) -> None:
+    """With an empty store in its place, usage and history would be lost."""
     first = hooked.run({**CALL, "tool_use_id": "t1"})
     remove(hooked.store)
     gone = hooked.answer_to({**CALL, "tool_use_id": "t2"})
@@ -118,8 +118,8 @@ def test_a_store_that_is_gone_or_another_refuses(hooked: Any) -> None:
         assert answer["hookSpecificOutput"]["permissionDecision"] == "deny"
 
 
-def test_an_older_copy_of_the_store_refuses(hooked: Any) -> None:
-    """It has the right id and lacks what the process that judges knows was recorded."""
+def test_an_older_copy_of_the_store_denies(hooked: Any) -> None:
+    """It has the right id, and lacks events that the daemon knows were stored."""
     hooked.policy.write_text("{name: p, limits: {max_tool_calls: {max: 2, action: deny}}}")
     copy = hooked.store.read_bytes()
     allowed = hooked.run({**CALL, "tool_use_id": "t1"}).stdout
@@ -131,8 +131,8 @@ def test_an_older_copy_of_the_store_refuses(hooked: Any) -> None:
     assert "has lost events" in answer["systemMessage"]
 
 
-def test_the_socket_is_the_users_own(hooked: Any) -> None:
-    """Nobody else reaches it; a folder that others may write to is not used."""
+def test_only_the_user_can_reach_the_socket(hooked: Any) -> None:
+    """A folder that others may write to is not used."""
     hooked.run(CALL)
     modes = [path.lstat().st_mode & 0o777 for path in (hooked.place, hooked.place / "socket", hooked.place / "lock")]
     hooked.place.chmod(0o770)

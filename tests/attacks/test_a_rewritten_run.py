@@ -1,4 +1,4 @@
-"""A run rewritten by SQL with every digest anew: its figures and calls must still add up."""
+"""A run rewritten by SQL with valid digests: its usage and its calls must still be consistent."""
 
 import json
 import sqlite3
@@ -26,7 +26,7 @@ empty = either_store
 
 @pytest.fixture
 def place(empty: str) -> str:
-    """A store with one run of two calls that reported what they used."""
+    """A store with one run of two calls that reported their usage."""
 
     async def recorded(store: Store) -> None:
         steps: list[TokenUsageUpdated | Ask] = [
@@ -46,8 +46,8 @@ def place(empty: str) -> str:
     [((0, 100, 0.5), (0, 150, 0.7)), ((0, 100, 0.5), (0, 20, 0.1)), ((0, 10, None), (0, 20, 0.9), (5, 30, 1.0))],
     ids=["over runs", "from zero", "costs from prices"],
 )
-def test_runs_of_one_session_add_up(empty: str, sums: Sequence[Any]) -> None:
-    """Each to its own part of a sum that goes on over the session's runs; a run that never began has none."""
+def test_the_usage_of_the_runs_of_a_session_adds_up(empty: str, sums: Sequence[Any]) -> None:
+    """Each run has its part of a total that continues over the session's runs. A run that never started has none."""
     priced = parse_policies({"name": "p", "prices": {"*": {"input_usd_per_mtok": 1000, "output_usd_per_mtok": 0}}})
 
     async def recorded(store: Store) -> None:
@@ -71,7 +71,7 @@ def nothing(records: Records) -> None: ...
 
 
 def rewrite(place: str | Path, change: Callable[[Records], None] = nothing, *, session_id: str = "s") -> None:
-    """Change the records of a session, and compute digests anew, as somebody would who knows how."""
+    """Change the events of a session and recompute all digests, as an expert could."""
     if is_url(place):
         import psycopg
 
@@ -99,7 +99,7 @@ def of_type(records: Records, *types: str) -> Records:
 
 
 def used_less(records: Records) -> None:
-    """What was reported is less than what the run ended with."""
+    """The reported usage is less than that in the run's end."""
     of_type(records, "token_usage_updated")[0]["input_tokens"] = 1
 
 
@@ -108,7 +108,7 @@ def used_more(records: Records) -> None:
 
 
 def made_another(record: dict[str, Any], other: dict[str, Any]) -> None:
-    """Something else happened at that place."""
+    """Another event happened at that position."""
     own: dict[str, Any] = {name: record[name] for name in ("event_id", "seq", "at") if name in record}
     record.clear()
     record.update({**other, **own})
@@ -120,7 +120,7 @@ def started_again(records: Records) -> None:
 
 
 def ended_again(records: Records) -> None:
-    """The end of the first call becomes the run's, which goes on."""
+    """The end of the first call becomes the run's end, and the run continues."""
     made_another(of_type(records, "tool_call_completed")[0], of_type(records, "run_completed")[0])
 
 
@@ -135,10 +135,10 @@ def ended_again(records: Records) -> None:
     ],
     ids=["nothing", "less", "more", "a second start", "a second end"],
 )
-def test_a_run_that_cannot_have_been_so(
+def test_an_inconsistent_run_is_found(
     place: str, change: Callable[[Records], None], expected: set[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Found though every digest is right, with the run's session; the command says so and fails."""
+    """Although every digest is valid. The finding names the run's session, and the command fails."""
     rewrite(place, change)
     report = audited(place)
     answer = called(capsys, "audit", "verify", "--store", place)

@@ -1,6 +1,6 @@
-"""Each column of each table changed by SQL, each row removed, and a row added to each table: `audit` finds it.
+"""Each column of each table is changed by SQL, each row removed, and a row added to each table: `audit` finds it.
 
-The tables are those of the schema, so that a column more is tried before anybody thinks of it.
+The tables are those of the schema, so a new column is tested at once.
 """
 
 import shutil
@@ -30,11 +30,11 @@ NOT_FOUND = {
     "writers": "what became of a commit that nobody was told of; only the process that waits for it reads this",
     "sessions: a row more": "such a row is made for what is then refused, and nothing refers to it",
 }
-"""What `audit` does not find, and why it cannot matter."""
+"""Changes that `audit` does not find, and why they do not matter."""
 
 
 async def record(store: Store) -> None:
-    """Approvals, two budgets that a run draws on, commands, runs that are over, that go on and that never started."""
+    """Approvals, two budgets that a run uses, commands, and runs that have ended, are active or never started."""
     policies = parse_policies("{name: p, rules: [{type: blocklist, tools: [bash], action: request_approval}]}")
     team = RunContext(tenant="red", labels={"team": "a"})
     for answer in (True, False):
@@ -52,7 +52,7 @@ async def record(store: Store) -> None:
 
 
 def identity(table: Table) -> list[str]:
-    """The columns that tell a table's rows apart."""
+    """The columns that identify a row of a table."""
     if table.primary:
         return table.primary.split(", ")
     keys = ("key", "serial", "position")
@@ -63,7 +63,7 @@ def identity(table: Table) -> list[str]:
 
 
 def others(value: Any, kind: str) -> list[Any]:
-    """Other values that a column of this kind could have."""
+    """Other values that a column of this type could have."""
     match value:
         case None:
             of_kind: dict[str, list[Any]] = {"int": [0, 7], "text": ["", "x"], "bytes": [b"", b"x"]}
@@ -84,7 +84,7 @@ def others(value: Any, kind: str) -> list[Any]:
 
 
 class Tampering(ABC):
-    """A store that is changed by SQL, audited, and put back."""
+    """A store that is changed by SQL, audited, and restored."""
 
     def __init__(self, dialect: SchemaDialect, refused: type[Exception]) -> None:
         self.dialect = dialect
@@ -92,14 +92,14 @@ class Tampering(ABC):
 
     @abstractmethod
     def execute(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
-        """Do something to the tables; the rows that this gives."""
+        """Execute SQL; returns its rows."""
 
     @abstractmethod
     def report(self) -> AuditReport:
-        """What an audit finds."""
+        """The findings of an audit."""
 
     def audit(self) -> bool:
-        """Whether something is found."""
+        """Whether there is a finding."""
         report = self.report()
         return not (report.intact and report.complete)
 
@@ -115,7 +115,7 @@ class Tampering(ABC):
             yield table, columns, [tuple(row) for row in rows]
 
     def finds(self, table: str, sql: str, values: Sequence[Any]) -> bool | None:
-        """Whether a change is found; None for one that the database refuses."""
+        """Whether a change is found; None if the database rejects it."""
         try:
             self.execute(sql, values)
         except self._refused:
@@ -132,7 +132,7 @@ class Tampering(ABC):
         return [*rows[:1], *rows[1:][-1:]]
 
     def where(self, table: Table) -> str:
-        """The condition on one of its rows."""
+        """The condition for one of its rows."""
         return " AND ".join(f"{name} = {self.place}" for name in identity(table))
 
     place = "?"
@@ -164,7 +164,7 @@ class InADatabase(Tampering):
         self._url = url
         self._connection = psycopg.connect(url, autocommit=True)
         self.execute("SET search_path = proctor")
-        self.execute("SET session_replication_role = replica")  # no foreign key is looked at
+        self.execute("SET session_replication_role = replica")  # no foreign keys are checked
         self.execute("CREATE SCHEMA kept")
         for table in (*TABLES, *POSTGRES.tables):
             self.execute(f"CREATE TABLE kept.{table.name} AS TABLE {table.name}")
@@ -187,7 +187,7 @@ class InADatabase(Tampering):
         self._connection.close()
 
     def some(self, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-        return rows[:1]  # an audit of a database takes longer
+        return rows[:1]  # audits of a database are slow
 
 
 @contextmanager
@@ -216,8 +216,8 @@ STORES = [pytest.param(in_a_file, id="sqlite"), pytest.param(in_a_database, id="
 
 
 @pytest.mark.parametrize("opened", STORES)
-def test_a_change_of_any_column_of_any_table_is_found(opened: Any, tmp_path: Path) -> None:
-    """To another value of its kind, to nothing, to the value of another row."""
+def test_a_change_of_any_cell_is_found(opened: Any, tmp_path: Path) -> None:
+    """To another value of its type, to NULL, and to the value of another row."""
     missed, unchanged = set(), set()
     with opened(tmp_path) as store:
         assert not store.audit()
@@ -248,8 +248,8 @@ def unhashed(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("opened", STORES)
-def test_a_row_of_any_table_removed_or_added_is_found(opened: Any, tmp_path: Path) -> None:
-    """A row that is added is like one that is there, under another key. So is a table that is emptied."""
+def test_a_removed_or_added_row_of_any_table_is_found(opened: Any, tmp_path: Path) -> None:
+    """An added row equals an existing one except for its key. An emptied table is found too."""
     missed = set()
     with opened(tmp_path) as store:
         for table, columns, rows in store.tables():
@@ -276,7 +276,7 @@ def another(value: Any) -> Any:
 
 
 _OF_EACH = ("session_id", "run_id", "event_id", "seq", "approval_id", "budget")
-"""Columns whose values no two rows may share in some table."""
+"""Columns that are unique in some table."""
 
 
 OF_SQLITE = (
@@ -308,8 +308,8 @@ OF_POSTGRES = (
         *(pytest.param(in_a_database, change, marks=needs_postgres) for change in OF_POSTGRES),
     ],
 )
-def test_what_no_list_of_events_tells_is_held_to_what_was_written(opened: Any, change: str, tmp_path: Path) -> None:
-    """Approvals whole, runs as they were created and whose they are, owners, budgets; several cells at once."""
+def test_rows_without_events_are_checked_against_what_was_written(opened: Any, change: str, tmp_path: Path) -> None:
+    """Whole approvals, runs as created and their owners, owners, budgets; several cells at once."""
     with opened(tmp_path) as store:
         untouched = store.report().findings
         for statement in change.split("; "):

@@ -1,4 +1,4 @@
-"""A store's file changed by SQL, in every way one can think of: `audit` finds it, says where, and of which kind."""
+"""A store's file changed by SQL in many ways: `audit` finds each change, with its position and its kind."""
 
 import shutil
 import sqlite3
@@ -54,7 +54,7 @@ def untouched(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def path(untouched: Path, tmp_path: Path) -> Path:
-    """A copy of it."""
+    """A copy of the store."""
     return Path(shutil.copy(untouched, tmp_path / "s.db"))
 
 
@@ -73,8 +73,8 @@ def places(report: AuditReport) -> set[tuple[str, int]]:
     return {(finding.session_id, finding.seq) for finding in report.findings}
 
 
-def test_a_store_nobody_touched_is_intact_and_complete(path: Path) -> None:
-    """And stays byte for byte as it was."""
+def test_an_untouched_store_is_intact_and_complete(path: Path) -> None:
+    """The audit does not change a byte."""
     before = path.read_bytes()
     report = audited(path)
     assert (report.intact, report.complete, report.findings) == (True, True, ())
@@ -84,12 +84,12 @@ def test_a_store_nobody_touched_is_intact_and_complete(path: Path) -> None:
 
 
 def event(change: str, seq: int = 6) -> str:
-    """One record of the second session, changed."""
+    """One event of the second session, changed."""
     return f"UPDATE events SET {change} WHERE session_key = {SESSION} AND seq = {seq}"
 
 
 def spec(function: str, *where: str) -> str:
-    """What the rows of runs were created with, changed by one of SQLite's functions for JSON."""
+    """The stored specification of runs, changed by one of SQLite's JSON functions."""
     return f"UPDATE runs SET spec = CAST({function}({', '.join(('CAST(spec AS TEXT)', *map(repr, where)))}) AS BLOB)"
 
 
@@ -172,8 +172,8 @@ REMOVALS: dict[str, tuple[list[str], str]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_what_was_changed_is_found(path: Path, change: str) -> None:
-    """As a matter of integrity, at its place; by heads that were kept too."""
+def test_a_change_is_found(path: Path, change: str) -> None:
+    """As a finding of integrity, at its position, also with checkpoints."""
     statements, code = CHANGES[change]
     anchor = audited(path).heads
     sql(path, *statements)
@@ -188,7 +188,7 @@ def test_what_was_changed_is_found(path: Path, change: str) -> None:
 
 @pytest.fixture(scope="module")
 def with_all(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store with approvals, budgets that a run is drawing on, and runs that are over or never started."""
+    """A store with approvals, budgets in use, and runs that have ended or never started."""
     path = tmp_path_factory.mktemp("all") / "s.db"
     in_store(path, everything)
     hooks = HookStore(path, store_id(path))
@@ -203,8 +203,10 @@ TABLES = "SELECT name FROM sqlite_master WHERE type = 'table'"
 
 
 @pytest.mark.parametrize("value", ["'x'", "NULL", "x'00ff'", "1e300", "-9223372036854775808", "''"])
-def test_a_value_of_another_type_in_any_column_ends_no_audit(with_all: Path, tmp_path: Path, value: str) -> None:
-    """It is found, or as good as what was there; SQLite keeps anything in any column."""
+def test_a_value_of_another_type_in_any_column_does_not_break_the_audit(
+    with_all: Path, tmp_path: Path, value: str
+) -> None:
+    """It is found, or equivalent to the old value. SQLite stores any type in any column."""
     heads = audited(with_all).heads
     with closing(sqlite3.connect(with_all)) as connection:
         tables = [name for (name,) in connection.execute(TABLES)]
@@ -213,7 +215,7 @@ def test_a_value_of_another_type_in_any_column_ends_no_audit(with_all: Path, tmp
     for table, column in columns:
         path = Path(shutil.copy(with_all, tmp_path / "s.db"))
         with closing(sqlite3.connect(path)) as connection:
-            with suppress(sqlite3.Error):  # a key, or a column that takes no NULL
+            with suppress(sqlite3.Error):  # a key, or a column that is NOT NULL
                 connection.execute(f"UPDATE {table} SET {column} = {value}")
             connection.commit()
         found += not audited(path, heads).intact
@@ -251,7 +253,7 @@ ORDERS: dict[str, tuple[list[str], str, str]] = {
 
 @pytest.fixture
 def ordered(tmp_path: Path) -> Path:
-    """A store with a cancel, a block that was lifted and one that holds, in five orders."""
+    """A store with a cancel, a lifted freeze and an active one, in five commands."""
     acme: dict[str, Any] = {"scope": "tenant", "value": "acme", "by": "ana"}
 
     async def orders(store: Store) -> None:
@@ -266,8 +268,8 @@ def ordered(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("change", ORDERS)
-def test_orders_have_no_gap_and_say_what_blocks_starts(ordered: Path, change: str) -> None:
-    """Whoever ends runs, blocks starts or lifts that leaves an order; a switch lifted by hand is found."""
+def test_commands_have_no_gap_and_say_what_freezes_starts(ordered: Path, change: str) -> None:
+    """Every cancel, freeze and lift stores a command, so a freeze that was lifted by SQL is found."""
     statements, about, code = ORDERS[change]
     untouched = audited(ordered).findings
     sql(ordered, *statements)
@@ -277,8 +279,8 @@ def test_orders_have_no_gap_and_say_what_blocks_starts(ordered: Path, change: st
     assert ("integrity" if report.complete else "completeness", codes(report) & {code}) == (about, {code})
 
 
-def test_who_orders_what_is_changed_is_found_by_an_anchor(ordered: Path) -> None:
-    """Whoever knows how it is sealed makes the seal fit as well; what was ordered since is no finding."""
+def test_a_change_of_a_commands_author_is_found_by_a_checkpoint(ordered: Path) -> None:
+    """An expert can make the digests fit. Commands stored since the checkpoint are no finding."""
     kept = audited(ordered).heads
     changed, cut = (Path(shutil.copy(ordered, ordered.with_name(name))) for name in ("changed.db", "cut.db"))
     sql(changed, "UPDATE instructions SET data = replace(CAST(data AS TEXT), 'ana', 'bob') WHERE number = 1")
@@ -296,7 +298,7 @@ def test_who_orders_what_is_changed_is_found_by_an_anchor(ordered: Path) -> None
 
 
 def test_a_prompt_that_an_export_redacts_is_no_finding(tmp_path: Path) -> None:
-    """A record made without redaction keeps its secrets; the line of the run in an export of it has none."""
+    """Events stored without redaction keep their secrets; the run's line in an export has none."""
 
     async def moved() -> None:
         secret = "ghp" + "_" + "k9" * 18
@@ -312,8 +314,8 @@ def test_a_prompt_that_an_export_redacts_is_no_finding(tmp_path: Path) -> None:
     assert audited(tmp_path / "from.db").findings == audited(tmp_path / "to.db").findings == ()
 
 
-def test_heads_from_before_orders_were_counted_hold_sessions_alone(ordered: Path) -> None:
-    """Their signature is over the same bytes as it was."""
+def test_checkpoints_from_before_commands_were_counted_cover_only_sessions(ordered: Path) -> None:
+    """The signature covers the same bytes as before."""
     old = b'{"type":"proctor_heads","store_id":"x","records":0,"made_at":"","sessions":[],"signature":"ab"}'
     heads = msgspec.json.decode(old, type=Heads)
 
@@ -322,8 +324,8 @@ def test_heads_from_before_orders_were_counted_hold_sessions_alone(ordered: Path
 
 
 @pytest.mark.parametrize("removal", REMOVALS)
-def test_what_was_removed_is_found_and_distinguished_from_what_was_changed(path: Path, removal: str) -> None:
-    """What is left is intact; it is not complete. Heads that were kept find it too."""
+def test_a_removal_is_found_and_distinguished_from_a_change(path: Path, removal: str) -> None:
+    """What remains is intact and not complete. Checkpoints find it too."""
     statements, code = REMOVALS[removal]
     anchor = audited(path).heads
     sql(path, *statements)
@@ -334,8 +336,8 @@ def test_what_was_removed_is_found_and_distinguished_from_what_was_changed(path:
 
 
 @pytest.mark.parametrize("also", ["", "DELETE FROM sessions WHERE key NOT IN (SELECT session_key FROM runs)"])
-def test_a_run_that_was_created_and_never_started_is_missed(with_all: Path, tmp_path: Path, also: str) -> None:
-    """No record tells of it."""
+def test_a_removed_run_that_never_started_is_missed(with_all: Path, tmp_path: Path, also: str) -> None:
+    """It has no events."""
     path = Path(shutil.copy(with_all, tmp_path / "s.db"))
     sql(path, "DELETE FROM runs WHERE status = 'created'", *filter(None, [also]))
     report = audited(path)
@@ -345,7 +347,7 @@ def test_a_run_that_was_created_and_never_started_is_missed(with_all: Path, tmp_
 
 
 def forged(path: Path) -> None:
-    """A call's records changed, and every digest behind them made anew."""
+    """A call's events changed, and all later digests recomputed."""
     sql(path, f"UPDATE events SET data = {OTHER_TEXT} WHERE session_key = {SESSION}")
     rewrite(path, session_id="b")
 
@@ -357,7 +359,7 @@ RENUMBERED = (
 
 
 def cut(path: Path) -> None:
-    """The end of a session taken away, with all that tells of it: the numbers, the count, the list."""
+    """The end of a session removed, with all that refers to it: the numbers, the count, the list."""
     sql(
         path,
         f"DELETE FROM events WHERE session_key = {SESSION} AND seq > 6",
@@ -368,7 +370,7 @@ def cut(path: Path) -> None:
 
 
 def taken_out(path: Path) -> None:
-    """A session taken away, with all that tells of it."""
+    """A session removed, with all that refers to it."""
     with closing(sqlite3.connect(path)) as connection:
         [(run_id,)] = connection.execute(f"SELECT run_id FROM runs WHERE session_key = {SESSION}").fetchall()
     mark = run_mark(run_id)
@@ -383,7 +385,7 @@ def taken_out(path: Path) -> None:
 
 
 def passed_off_as_pruned(path: Path) -> None:
-    """A session replaced by a record that says it was pruned, its digest made as it should be."""
+    """A session replaced by an event that says it was pruned, with a valid digest."""
     with closing(sqlite3.connect(path)) as connection:
         [(key, last, head)] = connection.execute(
             f"SELECT session_key, seq, digest FROM events WHERE session_key = {SESSION} ORDER BY seq DESC LIMIT 1"
@@ -406,10 +408,10 @@ def passed_off_as_pruned(path: Path) -> None:
     (taken_out, "session_missing"),
     (passed_off_as_pruned, "pruned_otherwise"),
 ])  # fmt: skip
-def test_who_makes_everything_fit_is_found_by_an_anchor_only(
+def test_a_consistent_forgery_is_found_only_by_a_checkpoint(
     path: Path, attack: Callable[[Path], None], code: str
 ) -> None:
-    """Nothing in the file can tell then, and the pages say so; heads kept elsewhere can."""
+    """As documented: nothing in the file itself can show it. Checkpoints kept elsewhere can."""
     anchor = audited(path).heads
     attack(path)
     alone = audited(path)
@@ -417,8 +419,8 @@ def test_who_makes_everything_fit_is_found_by_an_anchor_only(
     assert code in codes(audited(path, anchor))
 
 
-def test_another_store_in_its_place_is_found(path: Path, tmp_path: Path) -> None:
-    """One with the same sessions, and an older copy of this one."""
+def test_a_replaced_store_is_found(path: Path, tmp_path: Path) -> None:
+    """By one with the same sessions, or by an older copy."""
     old = tmp_path / "old.db"
     shutil.copy(path, old)
     record(path, "de")
@@ -429,15 +431,14 @@ def test_another_store_in_its_place_is_found(path: Path, tmp_path: Path) -> None
     assert codes(audited(old, anchor)) == {"session_missing"}
 
 
-def test_what_was_added_since_is_no_finding(path: Path) -> None:
-    """An anchor is of its moment."""
+def test_events_after_a_checkpoint_are_no_finding(path: Path) -> None:
     anchor = audited(path).heads
     record(path, "bx")
     assert audited(path, anchor).findings == ()
 
 
-def test_a_flood_of_findings_is_counted_not_kept(path: Path, monkeypatch: Any) -> None:
-    """A report stays of a size that can be read."""
+def test_very_many_findings_are_counted_and_not_kept(path: Path, monkeypatch: Any) -> None:
+    """A report stays readable."""
     monkeypatch.setattr("proctor.adapters.stores.audit.verify.MOST_FINDINGS", 3)
     sql(path, "UPDATE events SET digest = zeroblob(32)")
     report = audited(path)
@@ -445,8 +446,8 @@ def test_a_flood_of_findings_is_counted_not_kept(path: Path, monkeypatch: Any) -
     assert report.more > 10
 
 
-def test_what_was_pruned_is_distinguished_from_what_was_tampered_with(path: Path) -> None:
-    """With its anchor and without; what is put back into a list, or done to the one record that is left, is found."""
+def test_a_pruned_session_is_distinguished_from_a_tampered_one(path: Path) -> None:
+    """With a checkpoint and without. A restored list entry, and a change to the one remaining event, are found."""
     anchor = audited(path).heads
     later = datetime.now(UTC) + timedelta(days=1)
     in_store(path, lambda store: prune(store, older_than=timedelta(0), now=later, by="ana"))

@@ -1,4 +1,4 @@
-"""Answers that could look as if they counted: of several that race, and those that nobody reads."""
+"""Answers that must not seem to count: racing answers, and answers that nobody would read."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ ASKING = parse_policies("{name: p, rules: [{type: blocklist, tools: [bash], acti
 
 
 async def test_of_answers_from_several_processes_one_counts(tmp_path: Path) -> None:
-    """A yes and a no race; what the record says is what the one who was first was told."""
+    """An approval and a denial race. The event log has the one whose author was told that it counts."""
     path = tmp_path / "record.db"
     adapter = FakeAdapter([Ask(id="c1", name="bash")])
     async with SQLiteStore(path) as store, Supervisor(store) as supervisor:
@@ -44,8 +44,8 @@ async def test_of_answers_from_several_processes_one_counts(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(("asks", "refused"), [("claude", "asks_itself"), ("", "owner_gone")])
-async def test_an_answer_that_nobody_would_read_is_refused(asks: str, refused: str) -> None:
-    """Of a client that asks its person itself, and of a run that nobody owns: it must not look as if it counted."""
+async def test_an_answer_that_nobody_would_read_is_rejected(asks: str, refused: str) -> None:
+    """The client asks its own user, or the run has no owner."""
     store = MemoryStore()
     await store.create_run(RunInfo(run_id="r", session_id="s", spec={"asks": asks}))
     await store.append([requested("r.1")])
@@ -54,8 +54,8 @@ async def test_an_answer_that_nobody_would_read_is_refused(asks: str, refused: s
     assert [approval.state for approval in await store.approvals()] == ["requested"]
 
 
-async def test_a_clock_that_is_set_back_changes_no_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An order to the session concerns the run that was there, and none that comes after it, by no clock."""
+async def test_a_clock_set_back_does_not_change_the_reach_of_a_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command to a session applies to the run that was active, and to no later one."""
     store = MemoryStore()
     policies = parse_policies("{name: open}")
     run_id = await create_run(store, "go", session_id="s")

@@ -1,4 +1,6 @@
-"""What a supervised run starts answers no approval and ends no run: known by its environment, or by its parents."""
+"""Processes that a supervised run starts can't answer approvals or end runs: they are recognised by their environment
+or their parents.
+"""
 
 import os
 import shlex
@@ -18,7 +20,7 @@ from proctor.supervisor.testing.store_approvals import requested
 
 pytestmark = [
     pytest.mark.anyio,
-    pytest.mark.parametrize("anyio_backend", ["asyncio"]),  # what is attacked is a process of its own
+    pytest.mark.parametrize("anyio_backend", ["asyncio"]),  # the attacked process must be another one
     pytest.mark.skipif(
         sys.platform != "linux", reason="who a process descends from is hidden elsewhere; see own_tree"
     ),
@@ -45,12 +47,12 @@ for words in sys.argv[2:]:
     except SystemExit as ended:
         print("ended with", ended.code)
 """
-"""Calls commands about a store, one after another."""
+"""Runs commands on a store, one after another."""
 
 
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
-async def test_what_a_run_starts_answers_nothing_and_ends_nothing(waiting: Path, tmp_path: Path, way: str) -> None:
-    """The commands say so and do nothing, from wherever in the run's tree they are called."""
+async def test_processes_of_a_run_can_answer_and_end_nothing(waiting: Path, tmp_path: Path, way: str) -> None:
+    """The commands fail with a message, wherever in the run's process tree they are called."""
     script, output = asking(waiting, tmp_path, *COMMANDS.values())
     run = Subprocesses(uuid4().hex)
 
@@ -78,7 +80,7 @@ os.execve(sys.argv[1], sys.argv[1:2], {"PATH": os.environ["PATH"]})
 
 
 def asking(path: Path, folder: Path, *commands: str) -> tuple[Path, Path]:
-    """A program that calls the commands, and where their answers will be."""
+    """A program that runs the commands, and the path of its output."""
     output, script = folder / "output", folder / "ask"
     line = shlex.join([sys.executable, "-c", CALLS, str(path), *commands])
     script.write_text(f"#!/bin/bash\n{line} > {output}.part 2>&1\nmv {output}.part {output}\n")
@@ -110,10 +112,12 @@ async def until(output: Path) -> str:
 
 
 @pytest.mark.parametrize("terminal", [False, True], ids=["no terminal", "a terminal of its own"])
-async def test_a_daemon_that_has_killed_its_guardian_answers_nothing(
+async def test_a_daemon_that_has_killed_its_guardian_can_answer_nothing(
     waiting: Path, tmp_path: Path, terminal: bool
 ) -> None:
-    """No mark, no parents: what is left is the limit of the run, which it cannot raise again."""
+    """It has neither the run's mark nor its parents. What remains is the run's resource limit, which it
+    can't raise.
+    """
     script, output = asking(waiting, tmp_path, "approve r.1")
     around = tmp_path / "around"
     around.write_text(f"#!/bin/sh\nexec script -qec {script} /dev/null\n")
@@ -130,10 +134,8 @@ async def test_a_daemon_that_has_killed_its_guardian_answers_nothing(
     assert await state_of(waiting) == "requested"
 
 
-async def test_what_an_agent_starts_has_no_token_of_a_person_or_service(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Though its supervisor was given them in its environment."""
+async def test_processes_of_an_agent_get_no_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Although the supervisor's environment has them."""
     for name in ("PROCTOR_TOKEN", "PROCTOR_WEB_TOKEN", "PROCTOR_WEBHOOK_SECRET"):
         monkeypatch.setenv(name, "nobody-else-s")
     commands = Subprocesses(uuid4().hex)
@@ -144,8 +146,8 @@ async def test_what_an_agent_starts_has_no_token_of_a_person_or_service(
     assert "nobody-else-s" not in done.stdout
 
 
-async def test_outside_of_runs_a_process_without_a_terminal_needs_a_token(waiting: Path) -> None:
-    """Whoever started it is still there, which shows nothing: so is an agent's shell."""
+async def test_a_process_without_a_terminal_needs_a_token(waiting: Path) -> None:
+    """Outside of runs too. A live parent proves nothing, since an agent's shell has one."""
     commands = [*COMMANDS.values(), "kill --lift", "reap"]
     calls = [sys.executable, "-c", CALLS, str(waiting), *commands]
     ended = await anyio.run_process(calls, start_new_session=True)
@@ -175,10 +177,10 @@ os.execve("/bin/sh", ["sh", "-c", sys.argv[2]], {"PATH": os.environ["PATH"]})
 
 
 @pytest.mark.parametrize("terminal", PSEUDO.values(), ids=PSEUDO)
-async def test_a_daemon_is_no_person_with_a_terminal_that_it_has_opened(
+async def test_a_daemon_with_a_terminal_that_it_opened_is_not_a_person(
     waiting: Path, tmp_path: Path, terminal: str
 ) -> None:
-    """It never had a mark or a limit: what a tool of this process starts, and what left its starter long ago."""
+    """It never had a mark or a limit: a tool in this process started it, and it left its parent long ago."""
     script, output = asking(waiting, tmp_path, "approve r.1")
     left = tmp_path / "left.py"
     left.write_text(LEFT)
@@ -227,10 +229,10 @@ LEAVING = ["{}", "(env -i {} &)", "(set -m; env -i {} &)", "(setsid env -i {} &)
     [("", PSEUDO["script"], left) for left in LEAVING]
     + [("setsid -w ", PSEUDO["python"], left) for left in LEAVING[::3]],
 )
-async def test_what_a_supervising_process_starts_is_no_person(
+async def test_a_process_started_by_a_supervising_process_is_not_a_person(
     waiting: Path, tmp_path: Path, terminal: str, left: str, session: str
 ) -> None:
-    """A tool that runs in the supervisor's own process starts commands without a mark or a guardian."""
+    """A tool within the supervisor's process starts commands without a mark or a guardian."""
     script, output = asking(waiting, tmp_path, "approve r.1")
     await anyio.run_process(
         [
@@ -250,10 +252,10 @@ async def test_what_a_supervising_process_starts_is_no_person(
 
 
 @pytest.mark.parametrize("left", ["({} &)", "(set -m; {} &)"])
-async def test_what_takes_the_foreground_of_a_containers_terminal_is_no_person(
+async def test_a_process_that_takes_the_foreground_of_a_containers_terminal_is_not_a_person(
     waiting: Path, tmp_path: Path, left: str
 ) -> None:
-    """Process 1 is a container's shell; the supervisor runs in its terminal, and so does what a tool has left."""
+    """Process 1 is the container's shell. The supervisor and a tool's leftover process run in its terminal."""
     script, output = asking(waiting, tmp_path, "approve r.1")
     takes = tmp_path / "takes.py"
     takes.write_text(FOREGROUND)
@@ -265,7 +267,7 @@ async def test_what_takes_the_foreground_of_a_containers_terminal_is_no_person(
 
 
 async def in_a_container(line: str) -> None:
-    """Run a line by a shell that is process 1 and has a terminal, as `docker run -it` starts one."""
+    """Run a line in a shell that is process 1 and has a terminal, as with `docker run -it`."""
     keyboard, terminal = os.openpty()
     try:
         await anyio.run_process(["unshare", "-rpf", "--mount-proc", "setsid", "-c", "sh", "-c", line], stdin=terminal)
@@ -275,23 +277,23 @@ async def in_a_container(line: str) -> None:
 
 
 def supervising(folder: Path, line: str) -> str:
-    """A line of a shell that stays: it starts a program that supervises a run and meanwhile starts the line."""
+    """A shell line for a program that supervises a run and meanwhile starts this line."""
     program = folder / "supervises.py"
     program.write_text(SUPERVISES)
     words = [sys.executable, str(program), str(folder / "other.db"), line, str(folder / "output")]
     return f"{shlex.join(words)}; true"
 
 
-async def test_a_person_answers_on_a_terminal(waiting: Path, tmp_path: Path) -> None:
-    """Started by a program that is still there and supervises nothing."""
+async def test_a_person_can_answer_on_a_terminal(waiting: Path, tmp_path: Path) -> None:
+    """Its parent is still there and supervises nothing."""
     script, output = asking(waiting, tmp_path, "approve r.1")
     await in_a_container(f"{script}; true")
 
     assert "nobody owns its run" in await until(output)
 
 
-async def test_a_service_answers_with_a_token_of_the_store(waiting: Path, tmp_path: Path) -> None:
-    """A token that is not there, or does not allow it, answers nothing; one that does is asked no more."""
+async def test_a_service_can_answer_with_a_token_of_the_store(waiting: Path, tmp_path: Path) -> None:
+    """With an unknown token, or one without the role, it can't. With a valid one, nothing else is checked."""
     tokens = anyio.Path(f"{waiting}-tokens")
     lines = f"tokens: [{{name: bot, token: {'b' * 20}, roles: [answer]}}, {{name: eye, token: {'e' * 20}}}]"
     command = [sys.executable, "-m", "proctor"]

@@ -1,4 +1,6 @@
-"""What a model can make grow is bounded, and past a bound the rule refuses: nothing is forgotten in its favour."""
+"""The state of rules that a model can grow is bounded, and beyond the bound the rule denies: nothing is forgotten in
+the model's favour.
+"""
 
 import json
 from typing import Any
@@ -17,7 +19,7 @@ def ruled(*rules: dict[str, Any]) -> Monitor:
 
 
 def deploying(**prior: Any) -> Monitor:
-    """`deploy` needs an earlier call of `test`, or of what is given."""
+    """`deploy` needs an earlier call of `test`, or of this prior."""
     requires = [{"prior": "test", **prior}]
     return ruled({"type": "precondition", "tool": "deploy", "requires": requires})
 
@@ -36,7 +38,7 @@ def done(monitor: Monitor, tool: str, output: Any = None, **input: Any) -> None:
 
 
 def state_of(monitor: Monitor) -> dict[str, Any]:
-    """What is stored of the one rule."""
+    """The stored state of the only rule."""
     (state,) = json.loads(monitor.snapshot())["states"].values()
     return dict(state)
 
@@ -57,10 +59,10 @@ LOST: dict[str, tuple[dict[str, Any], dict[str, Any], Any]] = {
 
 
 @pytest.mark.parametrize(("binding", "later", "output"), LOST.values(), ids=LOST)
-def test_a_later_call_that_is_past_a_bound_is_not_forgotten(
+def test_a_later_call_beyond_a_bound_is_not_forgotten(
     binding: dict[str, Any], later: dict[str, Any], output: Any
 ) -> None:
-    """The test of x succeeded, and then failed among very many: x may not be deployed."""
+    """The test of x succeeded, and later failed among very many values, so x can't be deployed."""
     output_holds = [{"path": "$", "contains": "passed"}] if "prior_output_regex" in str(binding) else OK
     monitor = deploying(output=output_holds, pick="latest", **binding)
     done(monitor, "test", "passed #x" if output_holds is not OK else {"ok": True}, of="x", within="y")
@@ -73,8 +75,8 @@ def test_a_later_call_that_is_past_a_bound_is_not_forgotten(
     assert monitor.narrow(["deploy"]) == []
 
 
-def test_a_later_call_that_is_nested_too_deep_is_not_forgotten() -> None:
-    """`where` needs the earlier input when the later call is judged; what cannot be kept leaves nobody sure."""
+def test_a_later_call_that_is_nested_too_deeply_is_not_forgotten() -> None:
+    """`where` needs its input when the deploy is evaluated. Since the input can't be stored, the rule denies."""
     prior = {"tool": "test", "where": [{"path": "$.of", "equals": {"arg": "$.of"}}]}
     monitor = deploying(prior=prior, output=OK, pick="latest")
     done(monitor, "test", {"ok": True}, of="x")
@@ -84,8 +86,8 @@ def test_a_later_call_that_is_nested_too_deep_is_not_forgotten() -> None:
     assert (before, ask(monitor, "deploy", of="x")) == ("allow", "deny")
 
 
-def test_any_earlier_call_still_serves_where_any_is_asked_for() -> None:
-    """Forgetting only takes support away there."""
+def test_forgetting_a_call_beyond_a_bound_keeps_the_evidence_of_others() -> None:
+    """With `pick: any`, forgetting can only remove evidence."""
     monitor = deploying(output=OK, pick="any", same=[{"path": "$.of"}])
     done(monitor, "test", {"ok": True}, of="x")
     done(monitor, "test", {"ok": True}, of=MANY)
@@ -93,8 +95,8 @@ def test_any_earlier_call_still_serves_where_any_is_asked_for() -> None:
     assert [ask(monitor, "deploy", of="x"), ask(monitor, "deploy", of="o1")] == ["allow", "deny"]
 
 
-def test_an_earlier_call_that_serves_keeps_the_tool_in_sight_where_any_is_asked_for() -> None:
-    """Whatever the later ones returned."""
+def test_with_pick_any_an_earlier_success_keeps_the_tool_visible() -> None:
+    """Whatever the later calls returned."""
     output = [*OK, {"path": "$.of", "equals": {"arg": "$.of"}}]
     monitor = deploying(output=output, pick="any")
     done(monitor, "test", {"ok": True, "of": "x"})
@@ -104,8 +106,8 @@ def test_an_earlier_call_that_serves_keeps_the_tool_in_sight_where_any_is_asked_
 
 
 @pytest.mark.parametrize(("count", "answer"), [(COMBINATIONS, "allow"), (COMBINATIONS + 1, "deny")])
-def test_an_earlier_call_within_its_bound_of_values_counts_and_one_beyond_does_not(count: int, answer: str) -> None:
-    """The bound is the documented one."""
+def test_an_earlier_call_counts_up_to_its_bound_of_values(count: int, answer: str) -> None:
+    """The bound is documented."""
     monitor = deploying(output=OK, pick="latest", same=[{"path": "$.of"}])
     done(monitor, "test", {"ok": True}, of=MANY[:count])
 
@@ -128,21 +130,19 @@ TURNS: dict[str, tuple[dict[str, Any], list[tuple[int, str]]]] = {
     "a window whose beginning is forgotten is not taken for empty": (
         IN_TWO | {"max": 40}, [*[(2, ALLOW)] * 40, *((turn, ALLOW) for turn in range(4, 60, 4)), (2, DENY)]),
 }  # fmt: skip
-"""The answers to calls of `x`, each of a response."""
+"""The decisions on calls of `x`, with their turns."""
 
 
 @pytest.mark.parametrize(("rule", "answers"), TURNS.values(), ids=TURNS)
-def test_no_call_is_counted_anew_in_a_response_or_a_window(
-    rule: dict[str, Any], answers: list[tuple[int, str]]
-) -> None:
-    """Of so many responses the calls are remembered, and of an older one none is allowed."""
+def test_no_call_is_counted_again_in_a_turn_or_a_window(rule: dict[str, Any], answers: list[tuple[int, str]]) -> None:
+    """The calls of a number of turns are remembered. In an older turn, no call is allowed."""
     monitor = ruled(rule)
 
     assert [(turn, ask(monitor, "x", turn)) for turn, _ in answers] == answers
 
 
-def test_what_is_kept_of_earlier_calls_about_one_thing_does_not_grow() -> None:
-    """However often a model repeats the call that serves."""
+def test_the_state_for_one_value_is_bounded() -> None:
+    """However often a model repeats the prerequisite."""
     monitor = deploying(output=OK, same=[{"path": "$.of"}])
     kept = []
     for _ in range(2 * PER_KEY):
@@ -152,8 +152,8 @@ def test_what_is_kept_of_earlier_calls_about_one_thing_does_not_grow() -> None:
     assert max(kept) == PER_KEY
 
 
-def test_of_many_earlier_calls_about_one_thing_the_oldest_are_forgotten() -> None:
-    """The latest says that it failed, however many succeeded before it."""
+def test_of_many_earlier_calls_for_one_value_the_oldest_are_forgotten() -> None:
+    """The latest failed, so it decides, however many succeeded before."""
     monitor = deploying(output=OK, same=[{"path": "$.of"}])
     for _ in range(PER_KEY):
         done(monitor, "test", {"ok": True}, of="x")
@@ -163,8 +163,8 @@ def test_of_many_earlier_calls_about_one_thing_the_oldest_are_forgotten() -> Non
     assert (before, ask(monitor, "deploy", of="x")) == ("allow", "deny")
 
 
-def test_the_order_of_calls_is_kept_for_no_more_values_than_have_an_instance(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Calls that a client reports as started come without being judged."""
+def test_the_order_of_calls_is_kept_only_for_values_with_an_instance(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client can report started calls that were never evaluated."""
     monkeypatch.setattr("proctor.policies.rules.per_key.BOUND", 3)
     monitor = ruled({"type": "after", "trigger": "x", "then": "y", "key": "$.of", "id": "r"})
     for n in range(6):
@@ -173,8 +173,8 @@ def test_the_order_of_calls_is_kept_for_no_more_values_than_have_an_instance(mon
     assert {name: len(kept) for name, kept in state_of(monitor).items()} == {"rows": 3, "counts": 3}
 
 
-def test_of_so_many_values_one_more_is_not_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its own call is refused, and what is remembered of the others stays, however often they come again."""
+def test_beyond_the_bound_another_value_is_not_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own call is denied, and the state of the other values stays."""
     monkeypatch.setattr("proctor.policies.rules.prior_calls.BOUND", 3)
     monitor = deploying(same=[{"path": "$.of"}])
     for of in ("a", "b", "c", "d", "a", "d"):

@@ -1,4 +1,4 @@
-"""Ways to spend past a shared budget (docs: Shared budgets, What holds)."""
+"""Attempts to exceed a shared budget (docs: Shared budgets, What holds)."""
 
 from typing import Any
 
@@ -38,8 +38,8 @@ def calls(result: RunResult) -> int:
     return sum(isinstance(event, ev.ToolCallStarted) for event in result.events)
 
 
-async def test_a_session_that_is_resumed_continues_where_it_was() -> None:
-    """A session's budget is that of all its runs, also under another label."""
+async def test_a_resumed_session_keeps_its_usage() -> None:
+    """A session budget counts all its runs, also with another label."""
     store, policy = MemoryStore(), org(window="session")
     first = await ran(store, [spent(7)], policy, session_id="s", context=RunContext(labels={"n": 1}))
     again = await ran(store, [spent(7), Ask(name="a")], policy, session_id="s", context=RunContext(labels={"n": 2}))
@@ -50,8 +50,8 @@ async def test_a_session_that_is_resumed_continues_where_it_was() -> None:
     assert await used(store) == {'$.session_id="s"': 14}
 
 
-async def test_another_label_is_another_budget_and_the_one_for_all_still_holds() -> None:
-    """Whoever names the labels names the budget; what is nobody's in particular cannot be renamed away."""
+async def test_another_label_is_another_budget_and_the_global_one_still_applies() -> None:
+    """Whoever sets the labels chooses the account. A budget without `per` can't be evaded."""
     store = MemoryStore()
     policy = Policy(
         name="org",
@@ -77,8 +77,8 @@ async def test_a_label_of_another_type_is_the_same_label(seven: Any) -> None:
     assert (result.status, calls(result)) == ("cancelled", 0)
 
 
-async def test_a_label_left_out_starts_nothing() -> None:
-    """Else whoever leaves it out would have no budget."""
+async def test_a_run_without_a_required_label_does_not_start() -> None:
+    """Otherwise it would have no budget."""
     adapter = FakeAdapter([Ask(name="a")])
     with pytest.raises(PolicyViolationError, match=r"its `per` asks for `\$.labels.team`"):
         await run_once(adapter, "go", policies=[org(per="$.labels.team")])
@@ -88,8 +88,8 @@ async def test_a_label_left_out_starts_nothing() -> None:
 
 @pytest.mark.parametrize("first", [True, False])
 @pytest.mark.parametrize("name", ["org", "team"])
-async def test_a_policy_that_gives_the_budget_anew_changes_nothing(first: bool, name: str) -> None:
-    """Of the same name or another, before or after it, larger and weaker."""
+async def test_a_policy_that_redefines_the_budget_changes_nothing(first: bool, name: str) -> None:
+    """With the same name or another, before or after it, larger and weaker."""
     store = MemoryStore()
     loose = Policy(name=name, budgets=[Budget(name="money", max_cost_usd=1000, action="warn", warn_at=0.001)])
     stack = [loose, org()] if first else [org(), loose]
@@ -98,8 +98,8 @@ async def test_a_policy_that_gives_the_budget_anew_changes_nothing(first: bool, 
     assert (result.status, calls(result)) == ("cancelled", 0)
 
 
-async def test_a_policy_that_calls_money_cheap_changes_nothing() -> None:
-    """A locked budget counts at no lower prices than its own, or the public ones."""
+async def test_a_policy_with_lower_prices_changes_nothing() -> None:
+    """A locked budget uses at least its own prices, or the public ones."""
     from proctor.policies import Price
 
     store = MemoryStore()
@@ -112,8 +112,8 @@ async def test_a_policy_that_calls_money_cheap_changes_nothing() -> None:
     assert (result.status, await used(store)) == ("cancelled", {"": 11})
 
 
-async def test_what_a_cancelled_run_used_is_counted() -> None:
-    """A turn that is broken off costs what it costs."""
+async def test_the_usage_of_a_cancelled_run_counts() -> None:
+    """An interrupted turn costs what it has used."""
     store = MemoryStore()
     async with Supervisor(store) as supervisor:
         handle = await supervisor.start(FakeAdapter([spent(4), Pause()]), "go", policies=[org()])
@@ -132,7 +132,7 @@ async def test_what_a_cancelled_run_used_is_counted() -> None:
     [spent(1, scope="cumulative"), spent(4, scope="cumulative"), spent(2, scope="cumulative")],
     [spent(4, event_id="e"), spent(4, event_id="e")],
 ], ids=["a crash", "usage at the end", "a total that falls", "a report twice"])  # fmt: skip
-async def test_usage_counts_once_however_and_whenever_it_is_reported(steps: list[Any]) -> None:
+async def test_usage_counts_once_however_it_is_reported(steps: list[Any]) -> None:
     """Late, twice, or lower than before."""
     store = MemoryStore()
     await ran(store, steps, org())
@@ -140,8 +140,8 @@ async def test_usage_counts_once_however_and_whenever_it_is_reported(steps: list
     assert await used(store) == {"": 4}
 
 
-async def test_calls_asked_for_at_once_by_many_runs_share_what_is_left() -> None:
-    """Of two supervisors on one store."""
+async def test_concurrent_calls_of_many_runs_share_the_rest_of_a_budget() -> None:
+    """With two supervisors on one store."""
     store = MemoryStore()
     policy = Policy(name="org", budgets=[Budget(name="calls", max_tool_calls=5, action="deny")])
     results: list[RunResult] = []
@@ -158,8 +158,8 @@ async def test_calls_asked_for_at_once_by_many_runs_share_what_is_left() -> None
     assert sum(map(calls, results)) == 5
 
 
-async def test_a_refused_call_that_is_tried_again_needs_its_own_place() -> None:
-    """Whatever its id."""
+async def test_a_retry_of_a_denied_call_needs_its_own_reservation() -> None:
+    """With any id."""
     store = MemoryStore()
     policy = Policy(name="org", budgets=[Budget(name="calls", max_tool_calls=1, action="deny")])
     result = await ran(store, [Ask(name="a", id="1"), *[Ask(name="a", id="2")] * 5, Ask(name="a", id="1")], policy)
@@ -168,7 +168,7 @@ async def test_a_refused_call_that_is_tried_again_needs_its_own_place() -> None:
 
 
 async def test_an_agent_cannot_answer_for_the_store() -> None:
-    """What it reports of budgets is not believed."""
+    """Budget events that it reports are rejected."""
     store = MemoryStore()
     policy = Policy(name="org", budgets=[Budget(name="calls", max_tool_calls=1, action="deny")])
     lie: ev.Event = ev.BudgetReserved(budget="org/calls", granted=True, used=0, max=1)
@@ -177,8 +177,8 @@ async def test_an_agent_cannot_answer_for_the_store() -> None:
     assert calls(result) == 1
 
 
-async def test_a_clock_that_is_set_back_gives_nothing_back() -> None:
-    """What was used under a later date counts until that date is over."""
+async def test_a_clock_set_back_returns_no_budget() -> None:
+    """Usage under a later date counts until that date has passed."""
     now = 1_761_868_800.0
     store = MemoryStore(wall_clock=lambda: now)
     await ran(store, [spent(10)], org(window="day"))
@@ -190,8 +190,8 @@ async def test_a_clock_that_is_set_back_gives_nothing_back() -> None:
     assert (back.status, next_day.status) == ("cancelled", "completed")
 
 
-async def test_a_created_run_draws_as_what_it_was_created_for() -> None:
-    """Whoever executes it cannot leave the context out."""
+async def test_a_created_run_uses_the_budget_of_its_context() -> None:
+    """Whoever executes it can't omit the context."""
     store = MemoryStore()
     policy = org(per="$.labels.team")
     await ran(store, [spent(10)], policy, context=RunContext(labels={"team": "a"}))
@@ -200,8 +200,8 @@ async def test_a_created_run_draws_as_what_it_was_created_for() -> None:
         await execute_run(store, FakeAdapter([Ask(name="a")]), run_id, policies=[policy])
 
 
-async def test_a_run_started_within_a_run_draws_on_what_is_left() -> None:
-    """A sub-run with the context of its parent; what the parent has set aside is not its."""
+async def test_a_child_run_uses_the_rest_of_the_budget() -> None:
+    """It has its parent's context, and can't use its parent's reservation."""
     store, policy = MemoryStore(), org(per="$.user", reserve=3)
     context = RunContext(user="u")
     inner: list[RunResult] = []

@@ -1,4 +1,4 @@
-"""Command lines: no spelling runs a program that the reading neither names nor calls dynamic.
+"""Command lines: every spelling that runs a program is parsed as naming that program, or as dynamic.
 
 `red` is the program that must not run. Each spelling is shown to run it in the real shell, and then to be found.
 """
@@ -21,22 +21,22 @@ DASH = ("/bin/dash", "-c")
 ZSH = ("/usr/bin/zsh", "-f", "-c")
 
 IN_BOTH = [
-    # quotes, paths, and what the shell takes away
+    # quotes, paths, and characters that the shell removes
     "red", '"red"', "r\\ed", "'r'ed", "\\red", "r''ed", "red\tx", "X=1 red", "> f red", "2>&1 red x", "! red",
     # lists and compound commands
     "(red)", "{ red; }", "if red; then :; fi", "while red; do break; done", "until :; do :; done; red",
     "for i in 1; do red; done", "case x in x) red;; esac", "f() { red; }; f", "red & wait", "echo | red", ": && red",
-    # substitutions, wherever they stand
+    # substitutions in any position
     "echo $(red)", "echo `red`", 'echo "$(red)"', 'echo "`red`"', "echo ${x:-$(red)}", "echo ${x:-`red`}",
     'echo "${x:-$(red)}"', 'echo "${x:-`red`}"', ": ${x:=`red`}", "y=1; echo ${y#`red`}", "cat <<E\n$(red)\nE",
     "cat <<E\n`red`\nE", "cat <<E\n${x:-`red`}\nE", "cat <<-E\n\t$(red)\n\tE", "x=$(red)", "x=`red` :",
     "case `red` in *) :;; esac", "for i in `red`; do :; done", "echo > `red; echo f`", "echo $(echo `red`)",
-    # the name is worked out
+    # the name is computed
     "x=red; $x", "f() { $1; }; f red", "set -- red; \"$@\"", "$(echo red)", "`echo red`", "r${none}ed",
     # the shell is told to read text
     "eval red", "eval 'red x'", 'eval "red"', "eval r''ed", "x=red; eval $x", "eval eval red", "trap red EXIT",
     "trap 'red' 0", "sh -c red", "sh -ec 'red'", "bash -c red", "echo red | sh", "sh <<E\nred\nE", "sh f", ". ./f",
-    # a wrapper before it
+    # after a wrapper
     "env red", "env A=1 red", "env -u A -- red", "nice red", "nice -n 1 red", "nohup red", "timeout 5 red",
     "timeout -s 9 5 red", "setsid -w red", "stdbuf -o0 red", "command red", "exec red", "taskset 3 red",
     "taskset -c 0 red", "setarch x86_64 red", "setpriv red", "chrt -o 0 red", "prlimit red", "ionice -c 3 red",
@@ -45,10 +45,10 @@ IN_BOTH = [
     "find . -name a -exec red {} \\;", "find . -name a -exec env red {} +",
     "x=-exec; find . -name a $x red {} \\;", "find . -name a \"-exec\" red \\;", "find . -name a -e\\xec red \\;",
     "x='-name a -exec red ;'; find . $x", "touch -- -exec; find . -name a `echo -exec` red \\;",
-    # a program in its words
+    # among a program's arguments
     "awk 'BEGIN { system(\"red\") }'", "awk 'BEGIN { \"red\" | getline }'", "awk 'BEGIN { print | \"red\" }'",
     "sed '1e red' f", "sed 's/red/red/e' f", "echo 1e red | sed -f - f", "sed -n 's/.*/red/ep' f",
-    # the lookup is changed
+    # the search path is changed
     "PATH=./d; ls", "PATH=./d ls", "for PATH in ./d; do ls; done", "read PATH <<E\n./d\nE\nls", "export PATH=./d; ls",
     "unset PATH; : ${PATH:=./d}; ls", "env PATH=./d ls", "readonly PATH=./d; ls", "f() { PATH=./d; }; f; ls",
 ]  # fmt: skip
@@ -92,7 +92,7 @@ IN_DASH = [
     "x='y PATH=./d'; f() { local a=$x; ls; }; f", "alias x=red\nx", "$'x'; red", "echo $'a\\'; red #'",
     "echo <<< x; red", "12>f red", "((red))", "select x in 1; red", "echo |& red",
 ]  # fmt: skip
-"""Where dash reads something else than bash does; some of it dash refuses."""
+"""Lines that dash parses differently from bash; dash rejects some of them."""
 IN_ZSH = [
     "=red", "repeat 1 red", "foreach i (1) red; end", "for i (1) red", "noglob red", "nocorrect red",
     "x='red y'; ${=x}", "x='$(red)'; : ${(e)x}", "echo =(red)", "{ red } always { : }", "while ((1)) { red; break }",
@@ -116,7 +116,7 @@ def room(tmp_path_factory: pytest.TempPathFactory) -> Room:
 
 
 def found(line: str, shell: Shell) -> bool:
-    """Whether the reading names `red` or says that it cannot tell."""
+    """Whether the parser names `red` or finds the line unresolvable."""
     read = read_commands(line, shell)
     return read.dynamic is not None or any(part.name == "red" for part in read.parts)
 
@@ -127,12 +127,12 @@ def found(line: str, shell: Shell) -> bool:
     ("bash", [f"sh -c '{line}'" for line in IN_DASH if "'" not in line]),
 ])  # fmt: skip
 def test_every_spelling_is_found(shell: Shell, lines: list[str]) -> None:
-    """Named, or dynamic, as where bash and dash differ in what runs: what `sh` is here, nobody knows."""
+    """By name, or as dynamic if bash and dash would run different commands, since `sh` may be either."""
     assert [line for line in lines if not found(line, shell)] == []
 
 
-def test_the_spellings_run_what_they_hide(room: Room) -> None:
-    """The real shells run `red` by every one of them."""
+def test_each_spelling_runs_the_hidden_program(room: Room) -> None:
+    """In the real shells."""
     for shell, lines in ((BASH, IN_BOTH + IN_BASH), (DASH, IN_BOTH)):
         ended = room.run(shell, lines, timeout_s=120, forks=False)
 
@@ -140,8 +140,8 @@ def test_the_spellings_run_what_they_hide(room: Room) -> None:
         assert [line for number, line in enumerate(lines) if "red" not in room.ran(number)] == []
 
 
-def test_whatever_zsh_runs_of_them_is_found_where_the_shell_is_not_known(room: Room) -> None:
-    """Every spelling of zsh runs `red`; so do most of those of the others."""
+def test_every_spelling_that_zsh_runs_is_found_if_the_shell_is_unknown(room: Room) -> None:
+    """In zsh, all of its own spellings run `red`, and so do most of the others."""
     if not Path(ZSH[0]).exists():
         pytest.skip("needs zsh: apt-get install zsh")
     lines = IN_ZSH + IN_BOTH + IN_BASH + IN_DASH
@@ -287,12 +287,11 @@ CARRYING = [
     *("bash", "bash f", "sh -s", "bash -i", "bash -o posix -c red", "bash -O extglob -c red", "dash -x f", "ash f"),
 ]  # fmt: skip
 CARRYING += Path(__file__).with_name("lines_of_programs.txt").read_text().splitlines()
-"""Programs that are given a command or code in a way that is not read."""
+"""Programs that take a command or code in a form that the parser does not read."""
 
 
 @pytest.mark.parametrize("shell", ["bash", "sh"])
-def test_what_a_program_is_given_to_run_is_read_or_dynamic(shell: Shell) -> None:
-    """Never passed over."""
+def test_a_command_passed_to_a_program_is_found_or_dynamic(shell: Shell) -> None:
     assert [line for line in CARRYING if not found(line, shell)] == []
 
 
@@ -310,8 +309,7 @@ ALLOWED_BY_NAME = [
 ]  # fmt: skip
 
 
-def test_a_program_that_is_allowed_by_name_runs_no_other() -> None:
-    """An allow of the program does not cover the command that it is given."""
+def test_allowing_a_program_does_not_allow_the_command_it_runs() -> None:
     for line in ALLOWED_BY_NAME:
         parts = read_commands(line).parts
 
@@ -379,8 +377,8 @@ READ = [
 ]  # fmt: skip
 
 
-def test_what_agents_write_every_day_is_read() -> None:
-    """Refusing what nobody hides anything in helps nobody."""
+def test_common_command_lines_are_not_dynamic() -> None:
+    """Denying harmless lines helps nobody."""
     read = [(line, read_commands(line)) for line, _ in READ]
 
     assert [(line, [part.name for part in commands.parts]) for line, commands in read] == READ
@@ -397,8 +395,10 @@ ACTING = [
 
 
 @pytest.mark.parametrize(("word", "denied"), [("x", False), ("red", True)])
-def test_very_many_words_are_judged_soon(word: str, denied: bool) -> None:
-    """Of a program that is not known; of very many that may each begin what is denied, nobody can tell."""
+def test_very_many_words_are_evaluated_quickly(word: str, denied: bool) -> None:
+    """As arguments of an unknown program. If very many of them could start a denied command, the line is
+    unresolvable.
+    """
     line = f"unknown {f'{word} ' * 30_000}"
     started = time.process_time()
 
@@ -406,8 +406,10 @@ def test_very_many_words_are_judged_soon(word: str, denied: bool) -> None:
     assert time.process_time() - started < 10, "each word was looked at with all words behind it, for a minute"
 
 
-def test_an_option_that_acts_counts_as_the_program_that_acts_so() -> None:
-    """An allow of a program that looks or copies covers none that deletes, kills or sets; a deny of that does."""
+def test_an_option_with_an_effect_counts_as_the_program_with_that_effect() -> None:
+    """Allowing a program that reads or copies does not allow its options that delete, kill or set. A deny of those
+    programs matches them.
+    """
     names = ["find", "gfind", "env", "rsync", "zip", "fuser", "ss", "file", "date", "hostname"]
     for line, acts_as in ACTING:
         assert acts_as in [part.name for part in read_commands(line).parts], line
@@ -419,7 +421,7 @@ def test_an_option_that_acts_counts_as_the_program_that_acts_so() -> None:
 @pytest.mark.anyio
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_no_spelling_runs_under_a_deny(room: Room, tmp_path: Path) -> None:
-    """Through the adapter, with real bash: the line is refused before anything of it runs."""
+    """With the adapter and real bash: the line is denied before any of it runs."""
     trace = tmp_path / "trace"
     adapter = ShellAdapter(cwd=room.place(tmp_path / "work"), env={**room.environment, "TRACE": str(trace)})
     for line in (*IN_BOTH, *IN_BASH):

@@ -1,4 +1,4 @@
-"""What the gate judges is what the tool gets, however the model writes its arguments."""
+"""The gate evaluates the input that the tool gets, however the model encodes its arguments."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pydantic = pytest.importorskip("pydantic", reason="needs a framework: pip instal
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio"])]
 
 Name = Annotated[str, pydantic.BeforeValidator(lambda text: text.strip().lower())]
-"""A name that the tool gets as it is rewritten."""
+"""A spelling that is rewritten before the tool gets it."""
 
 POLICY = """
 name: p
@@ -53,13 +53,13 @@ PLAIN = ['{"amount": 13}', '{"amount": " 13 "}', '{"amount": "1_3"}', '{"amount"
 
 
 Paid: TypeAlias = list[tuple[Any, ...]]
-"""What the tool was really called with."""
+"""The inputs that the tool was called with."""
 FRAMEWORKS = [framework_bench.openai_agents, framework_bench.pydantic_ai, framework_bench.langchain]
 each_framework = pytest.mark.parametrize("framework", FRAMEWORKS, ids=lambda made: made.__name__)
 
 
 async def paid_by(framework: Any, arguments: str, store: MemoryStore) -> Paid:
-    """What is paid in one call with these arguments by a real agent; models of langchain hand over parsed ones."""
+    """The payments of a real agent after one call with these arguments; langchain models return parsed ones."""
     paid: Paid = []
 
     def pay(amount: float = 1300.0, urgent: bool = False, to: Name = "bob") -> str:
@@ -80,8 +80,8 @@ async def paid_by(framework: Any, arguments: str, store: MemoryStore) -> Paid:
 
 @pytest.mark.parametrize("arguments", REFUSED.values(), ids=REFUSED)
 @each_framework
-async def test_no_spelling_of_an_amount_gets_past_a_condition(framework: Any, arguments: str) -> None:
-    """Whatever the tool was called with, the gate has judged exactly that, and the condition holds of it."""
+async def test_no_spelling_of_an_amount_evades_a_condition(framework: Any, arguments: str) -> None:
+    """Whatever the tool was called with, the gate has evaluated exactly that, and it satisfies the condition."""
     store = MemoryStore()
     found = await paid_by(framework, arguments, store)
 
@@ -91,8 +91,8 @@ async def test_no_spelling_of_an_amount_gets_past_a_condition(framework: Any, ar
 
 @pytest.mark.parametrize("arguments", PLAIN)
 @each_framework
-async def test_an_allowed_amount_is_paid_and_judged_as_the_tool_got_it(framework: Any, arguments: str) -> None:
-    """The attacks above fail for what they ask for, not because nothing runs; defaults are judged and recorded."""
+async def test_an_allowed_amount_is_paid_and_evaluated_as_the_tool_gets_it(framework: Any, arguments: str) -> None:
+    """So the attacks above fail because of their amounts. Defaults are evaluated and recorded."""
     store = MemoryStore()
 
     assert await paid_by(framework, arguments, store) == [(13.0, False, "bob")]
@@ -100,7 +100,7 @@ async def test_an_allowed_amount_is_paid_and_judged_as_the_tool_got_it(framework
 
 
 async def judged(store: MemoryStore) -> Paid:
-    """The inputs that the record says ran."""
+    """The inputs of the calls that ran, according to the event log."""
     [run] = await store.runs()
     found = [event async for event in store.read(run.session_id)]
     failed = {event.tool_call_id for event in found if isinstance(event, ToolCallFailed)}

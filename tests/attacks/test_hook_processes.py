@@ -1,4 +1,4 @@
-"""No call gets past the hook of Claude Code by what becomes of its processes, its socket or its session."""
+"""No failure of the processes, the socket or the session of Claude Code's hook lets a call through."""
 
 import json
 import os
@@ -41,8 +41,8 @@ def call(id: str, **fields: Any) -> dict[str, Any]:
     return {**call_of("claude", id), **fields}
 
 
-def test_hooks_at_once_share_one_budget(hooked: HookProcesses) -> None:
-    """Two clients of one session, sub-agents and parallel calls mean several processes at the same time."""
+def test_concurrent_hooks_share_one_budget(hooked: HookProcesses) -> None:
+    """Two clients of one session, subagents and parallel calls start several processes at once."""
     hooked.run({"session_id": "s", "hook_event_name": "UserPromptSubmit", "prompt": "go", "prompt_id": "p0"})
     sent = [call(f"t{n}", agent_id=f"a{n % 3}", prompt_id=f"p{n % 2}") for n in range(10)]
     with ThreadPoolExecutor(10) as pool:
@@ -51,8 +51,8 @@ def test_hooks_at_once_share_one_budget(hooked: HookProcesses) -> None:
     assert sum(passed) == 3
 
 
-def test_a_process_that_is_killed_while_it_judges_lets_no_more_through(hooked: HookProcesses) -> None:
-    """The hooks under way ask its successor; what had been recorded counts."""
+def test_a_killed_daemon_allows_no_extra_calls(hooked: HookProcesses) -> None:
+    """The active hooks ask its successor. Recorded calls count."""
     sent = [call(f"t{n}") for n in range(8)]
     with ThreadPoolExecutor(4) as pool:
         asking = [pool.submit(hooked.allows, one) for one in sent]
@@ -80,7 +80,7 @@ def put_link(place: Path) -> None:
 
 
 def take_lock(place: Path) -> None:
-    """The lock is gone, so that a second process may judge."""
+    """The lock is gone, so a second process may evaluate."""
     (place / "lock").unlink()
     (place / "socket").unlink()
 
@@ -102,10 +102,8 @@ SPOILT = (put_file, put_folder, put_link, take_lock, link_place, file_place)
 
 @pytest.mark.parametrize("spoil", SPOILT, ids=lambda each: each.__name__)
 @pytest.mark.parametrize("killed", [False, True], ids=["alive", "killed"])
-def test_a_socket_that_was_tampered_with_lets_no_more_through(
-    hooked: HookProcesses, spoil: Any, killed: bool
-) -> None:
-    """Another process judges by the same record, or nobody does."""
+def test_a_manipulated_socket_allows_no_extra_calls(hooked: HookProcesses, spoil: Any, killed: bool) -> None:
+    """Another process evaluates with the same event log, or none does."""
     first = hooked.allows(call("t0"))
     if killed:
         end_daemons(hooked.store)
@@ -124,18 +122,18 @@ SAID_TO = {
     "gemini": (2, b"", b"so it is denied"),
     "opencode": (2, b"", b"so it is denied"),
 }
-"""How each client is told of a call that nobody decided on: the exit code, and what is in both outputs."""
+"""How each client learns of a call without a decision: the exit code, and the contents of both outputs."""
 
 
 def is_told(ended: subprocess.CompletedProcess[bytes], agent: str) -> bool:
-    """Whether the client is told in its own words that the call is refused."""
+    """Whether the client is told in its own format that the call is denied."""
     code, out, err = SAID_TO[agent]
     return ended.returncode == code and out in ended.stdout and err in ended.stderr
 
 
 @pytest.mark.parametrize("agent", SAID_TO)
-def test_a_process_that_listens_and_says_nothing_is_no_answer(hooked: HookProcesses, agent: str) -> None:
-    """It is stopped: the hook's own alarm makes it refuse, as the client understands it."""
+def test_a_daemon_that_does_not_answer_denies(hooked: HookProcesses, agent: str) -> None:
+    """It is suspended. The hook times out and denies in the client's format."""
     assert hooked.allows(call("t0"))
     for pid in hooked.daemons():
         os.kill(pid, signal.SIGSTOP)
@@ -146,8 +144,8 @@ def test_a_process_that_listens_and_says_nothing_is_no_answer(hooked: HookProces
     assert b"larm" not in ended.stderr
 
 
-def test_an_input_that_never_ends_is_refused(hooked: HookProcesses) -> None:
-    """What it asks about is not known, so the exit code refuses."""
+def test_an_endless_input_is_denied(hooked: HookProcesses) -> None:
+    """Its call is unknown, so the exit code denies."""
     of_a_second = (
         "import sys; from proctor.adapters.hooks import daemon_client as hook; hook.ALARM_S = hook.LAST_S = 1"
     )
@@ -161,8 +159,8 @@ def test_an_input_that_never_ends_is_refused(hooked: HookProcesses) -> None:
     assert ended.stderr == b"This could not be checked against the policy, so it is denied.\n"
 
 
-def test_hooks_leave_no_thread_and_no_file_behind(hooked: HookProcesses) -> None:
-    """However many; those of one call each in a session of its own, too."""
+def test_hooks_leave_no_thread_and_no_file(hooked: HookProcesses) -> None:
+    """However many, also for calls in sessions of their own."""
     assert hooked.allows(call("t0"))
     folder, here = hooked.command[4], Path.cwd()
     open_then = []
@@ -175,13 +173,13 @@ def test_hooks_leave_no_thread_and_no_file_behind(hooked: HookProcesses) -> None
     os.chdir(here)
 
     (files, threads), (files_after, threads_after) = open_then
-    assert files_after <= files + 1  # the last connection may be closed only now
+    assert files_after <= files + 1  # the last connection may close only now
     assert threads_after <= threads + 1
 
 
 @contextmanager
 def served(hooked: HookProcesses, changed: str) -> Iterator[subprocess.Popen[bytes]]:
-    """The hook's daemon, changed by this line."""
+    """The hook's daemon, modified by this line."""
     hooked.place.mkdir(mode=0o700)
     script = f"import sys; from proctor.adapters.hooks import daemon; {changed}; daemon.main(sys.argv[1:])"
     daemon = subprocess.Popen([sys.executable, "-c", script, *hooked.command[4:]])
@@ -192,7 +190,7 @@ def served(hooked: HookProcesses, changed: str) -> Iterator[subprocess.Popen[byt
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    """Wait for something that another process does."""
+    """Wait for an effect of another process."""
     deadline = time.monotonic() + PATIENCE_S
     while not condition():
         assert time.monotonic() < deadline
@@ -200,16 +198,14 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 @pytest.fixture
 def hasty(hooked: HookProcesses) -> Iterator[HookProcesses]:
-    """The hook, before a daemon that waits half a second for a decision."""
+    """The hook, with a daemon that waits half a second for a decision."""
     with served(hooked, "daemon.DECIDE_S = 0.5"):
         yield hooked
 
 
 @pytest.mark.parametrize("agent", SAID_TO)
-def test_a_store_that_others_do_not_let_go_refuses_every_hook_that_waits_for_it(
-    hasty: HookProcesses, agent: str
-) -> None:
-    """Those behind the first, too, each long before its client's own patience is over; then they are as before."""
+def test_a_store_locked_by_others_denies_every_waiting_hook(hasty: HookProcesses, agent: str) -> None:
+    """Queued hooks too, each long before its client's timeout. Afterwards they work as before."""
     hasty.agent = agent
     other = sqlite3.connect(hasty.store, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
@@ -224,8 +220,8 @@ def test_a_store_that_others_do_not_let_go_refuses_every_hook_that_waits_for_it(
     assert hasty.allows(call_of(agent, "t2", session="other"))
 
 
-def test_what_is_refused_for_time_is_not_recorded_as_allowed(hasty: HookProcesses) -> None:
-    """Nor does it count; what has happened is recorded all the same."""
+def test_a_call_denied_by_a_timeout_is_not_recorded_as_allowed(hasty: HookProcesses) -> None:
+    """It does not count. Events of what happened are recorded."""
     first = hasty.allows(call("t0"))
     other = sqlite3.connect(hasty.store, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
@@ -239,8 +235,8 @@ def test_what_is_refused_for_time_is_not_recorded_as_allowed(hasty: HookProcesse
     assert recorded(hasty.store, *outcomes) == [*outcomes, *outcomes[:2], *outcomes[:2]]
 
 
-def test_a_daemon_that_ends_answers_the_hooks_that_it_has_read(hooked: HookProcesses) -> None:
-    """Its clients gave each hook a socket, so that nobody else can read them again."""
+def test_a_daemon_that_exits_answers_the_hooks_it_has_read(hooked: HookProcesses) -> None:
+    """The clients gave each hook a socket as its input, so no other process can read it again."""
     ending = (
         "daemon.LOOK_S = 0.05; needed = daemon._Daemon._needed;"
         " daemon._Daemon._needed = lambda self: needed(self) or print(file=open('ends', 'w'))"
@@ -262,7 +258,7 @@ def test_a_daemon_that_ends_answers_the_hooks_that_it_has_read(hooked: HookProce
 
 
 def told_by_socket(hooked: HookProcesses, hook: dict[str, Any]) -> subprocess.Popen[bytes]:
-    """A hook whose input is a socket, as Claude Code gives it."""
+    """A hook whose input is a socket, as with Claude Code."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         started = subprocess.Popen(hooked.command, stdin=theirs.fileno(), stdout=subprocess.DEVNULL)
@@ -286,14 +282,14 @@ HALVES = (
 )
 
 
-def test_an_answer_that_is_not_whole_is_none(hooked: HookProcesses) -> None:
-    """Its process was killed in the middle, or is of another version: nothing at all would let the call run."""
+def test_an_incomplete_answer_is_no_answer(hooked: HookProcesses) -> None:
+    """Its process was killed in the middle, or has another version. An empty answer would let the call run."""
     hooked.place.mkdir(mode=0o700, exist_ok=True)
     listener = socket.socket(socket.AF_UNIX)
     sent_back = [b""]
     with listener, ThreadPoolExecutor() as pool:
         here = Path.cwd()
-        os.chdir(hooked.place)  # a socket's path may have no more than a hundred letters
+        os.chdir(hooked.place)  # a socket's path has at most about a hundred characters
         listener.bind("socket")
         os.chdir(here)
         listener.listen()
@@ -313,11 +309,11 @@ def test_an_answer_that_is_not_whole_is_none(hooked: HookProcesses) -> None:
         listener.shutdown(socket.SHUT_RDWR)
 
     assert passed == []
-    assert isinstance(answering.exception(), OSError)  # it listened to the end
+    assert isinstance(answering.exception(), OSError)  # it read to the end
 
 
-def test_an_answer_may_come_at_once_with_the_wait_for_it(hooked: HookProcesses) -> None:
-    """Both are read, however they are cut."""
+def test_an_answer_may_arrive_together_with_the_wait_for_it(hooked: HookProcesses) -> None:
+    """Both are read, however they are split."""
     from proctor.adapters.hooks import daemon_client
 
     waited: list[int] = []
@@ -335,8 +331,8 @@ def test_an_answer_may_come_at_once_with_the_wait_for_it(hooked: HookProcesses) 
 
 
 @pytest.mark.parametrize("granted", [True, False])
-def test_a_hook_of_a_held_call_waits_for_the_answer(hooked: HookProcesses, granted: bool) -> None:
-    """Which anybody gives in the store."""
+def test_a_hook_of_a_pending_call_waits_for_the_answer(hooked: HookProcesses, granted: bool) -> None:
+    """Anyone may give it in the store."""
     hooked.policy.write_text("{name: p, tool_rules: [{deny: [bash], action: request_approval}]}")
     hooked.more = ("--hold", "60")
 
@@ -357,8 +353,8 @@ def test_a_hook_of_a_held_call_waits_for_the_answer(hooked: HookProcesses, grant
     assert len(recorded(hooked.store, "tool_call_started")) == granted
 
 
-def test_a_key_that_stands_twice_is_judged_as_the_client_reads_it(hooked: HookProcesses) -> None:
-    """Both take the last; the first is not what runs."""
+def test_a_duplicate_key_is_evaluated_as_the_client_reads_it(hooked: HookProcesses) -> None:
+    """Both use the last value; the first does not run."""
     hooked.policy.write_text(
         "{name: p, on_violation: deny, tool_rules: [{deny: [{tool: bash, where: [{path: $.command, runs: rm}]}]}]}"
     )
@@ -372,20 +368,20 @@ def test_a_key_that_stands_twice_is_judged_as_the_client_reads_it(hooked: HookPr
     assert not hooked.allows(named.replace("t1", "t3").encode())
 
 
-def test_an_id_of_another_agent_or_session_is_a_call_of_its_own(hooked: HookProcesses) -> None:
-    """A sub-agent's call under the id of one that runs is refused; another session counts for itself."""
+def test_an_id_of_another_agent_or_session_is_a_separate_call(hooked: HookProcesses) -> None:
+    """A subagent's call with the id of a running one is denied. Another session counts separately."""
     assert hooked.allows(call("t1"))
     assert not hooked.allows(call("t1", agent_id="sub"))
     assert not hooked.allows(call("t1", prompt_id="other"))
     assert hooked.allows(call("t1", session_id="other"))
 
 
-def test_a_full_disk_refuses_until_there_is_room(hooked: HookProcesses) -> None:
-    """What cannot be recorded does not run; what was recorded counts afterwards."""
+def test_a_full_disk_denies_until_there_is_space(hooked: HookProcesses) -> None:
+    """An unrecorded call does not run. Recorded calls count afterwards."""
     assert hooked.allows(call("t0"))
     end_daemons(hooked.store)
     most = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, most[1]))  # of what is started from here on, too
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, most[1]))  # also of processes started from here on
     try:
         full = [hooked.allows(call(f"f{n}")) for n in range(3)]
     finally:
@@ -397,8 +393,8 @@ def test_a_full_disk_refuses_until_there_is_room(hooked: HookProcesses) -> None:
     assert sum(then) <= 2
 
 
-def test_a_folder_that_is_renamed_refuses_until_it_is_back(tmp_path: Path) -> None:
-    """That of the policy and the store: the process that judges does not go on with what it remembers."""
+def test_a_renamed_folder_denies_until_it_is_back(tmp_path: Path) -> None:
+    """It holds the policy and the store. The daemon does not continue from memory."""
     (tmp_path / "inner").mkdir()
     inner = HookProcesses(tmp_path / "inner", THREE)
     assert inner.allows(call("t0"))
@@ -412,8 +408,8 @@ def test_a_folder_that_is_renamed_refuses_until_it_is_back(tmp_path: Path) -> No
     assert sum(then) == 2
 
 
-def test_a_link_in_place_of_the_home_is_the_same_home(hooked: HookProcesses, tmp_path: Path) -> None:
-    """`~` is what the link is called; the folder behind it is another home, and refuses."""
+def test_a_symlink_to_the_home_is_the_same_home(hooked: HookProcesses, tmp_path: Path) -> None:
+    """`~` is the link's path. The folder behind it is another home, and denies."""
     real, link = tmp_path / "real", tmp_path / "link"
     real.mkdir()
     link.symlink_to(real)

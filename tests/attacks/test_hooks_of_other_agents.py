@@ -1,4 +1,4 @@
-"""No call of an interactive agent gets past its hook: by what is around the hook, its words, or its command."""
+"""No call of an interactive agent evades its hook by its environment, its input, or its command."""
 
 import json
 import sys
@@ -29,9 +29,8 @@ def hooks(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[HookProces
 
 
 def test_nothing_around_a_hook_lets_a_call_through(hooks: HookProcesses) -> None:
-    """An input that is no hook never runs. The session is that of the process whose hook came first: one below the
-    client does not speak for it. A process that judges and is killed forgets nothing. A store that is
-    gone refuses, as what was used is not known then.
+    """An invalid input never runs. The session is that of the process whose hook came first; a process below the
+    client can't speak for it. A killed daemon loses no history. A missing store denies, as the usage is unknown.
     """
     agent = hooks.agent
     for spoilt in (b"", b"not JSON", b'{"tool_name": "Bash"}'):
@@ -45,8 +44,8 @@ def test_nothing_around_a_hook_lets_a_call_through(hooks: HookProcesses) -> None
     assert not hooks.allows(call_of(agent, "c6", session="other"))
 
 
-def test_a_client_that_ignores_a_refusal_is_on_record(hooks: HookProcesses) -> None:
-    """The call ran: a violation says so, beside the refusal."""
+def test_a_client_that_ignores_a_denial_is_recorded(hooks: HookProcesses) -> None:
+    """The call ran, so there is a violation beside the denial."""
     hooks.policy.write_text("{name: p, on_violation: deny, tool_rules: [{deny: [bash]}]}")
     refused = not hooks.allows(call_of(hooks.agent, "c1"))
     hooks.allows(call_of(hooks.agent, "c1", ran=True))
@@ -59,7 +58,7 @@ def test_a_client_that_ignores_a_refusal_is_on_record(hooks: HookProcesses) -> N
 
 
 def test_agents_in_one_folder_share_a_budget(tmp_path: Path) -> None:
-    """Their hooks come at once, each for a session of its own."""
+    """Their hooks run concurrently, each in its own session."""
     budget = "{name: p, budgets: [{name: both, max_tool_calls: 3, window: day, action: deny}]}"
     agents = [HookProcesses(tmp_path, budget, agent=agent) for agent in ALL]
     sent = [
@@ -72,8 +71,8 @@ def test_agents_in_one_folder_share_a_budget(tmp_path: Path) -> None:
     assert sum(passed) == 3
 
 
-def test_a_hundred_hooks_at_once_are_all_answered_by_one_process(tmp_path: Path) -> None:
-    """Of all agents, a tenth of them of each session; of each, three calls run."""
+def test_a_hundred_concurrent_hooks_are_all_answered_by_one_daemon(tmp_path: Path) -> None:
+    """Of all agents, a tenth of the hooks in each session; three calls of each session run."""
     agents = [HookProcesses(tmp_path, THREE, agent=agent) for agent in ALL]
     sent = [(agents[n % 10 % len(ALL)], f"s{n % 10}", n) for n in range(100)]
     agents[0].allows(call_of("claude", "c0", session="first"))
@@ -110,7 +109,7 @@ OPEN = "  - {action: warn, allow: ['*', {tool: bash, where: [{path: $.command, r
 
 
 class Judged:
-    """Calls of one agent, judged in this process."""
+    """Calls of one agent, evaluated in this process."""
 
     def __init__(self, agent: str, folder: Path, policy: str) -> None:
         self.agent = agent
@@ -118,7 +117,7 @@ class Judged:
         self.judge = judging(folder, policy, unmatched="ask")
 
     def raw(self, data: bytes) -> str:
-        """The verdict on what the agent wrote; `allow` without a reason opens nothing, and so is `left`."""
+        """The decision on the agent's raw input. `allow` without a reason has no effect, and neither does `left`."""
         try:
             answer, _ = self.judge.answer_hook(data, agent=self.agent)
         except (EventError, StoreError):
@@ -126,7 +125,7 @@ class Judged:
         return answer.verdict if answer.verdict != "allow" or answer.reason else "left"
 
     def call(self, tool: str, tool_input: Any) -> str:
-        """The verdict on one call."""
+        """The decision on one call."""
         self.number += 1
         return self.raw(json.dumps(call_of(self.agent, f"c{self.number}", tool, tool_input)).encode())
 
@@ -139,8 +138,8 @@ def judged(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Judged]:
     made.judge.close()
 
 
-def test_no_spelling_of_a_command_gets_past(judged: Judged) -> None:
-    """Nor does a program that would run what it is told later."""
+def test_no_spelling_of_a_command_evades_a_deny(judged: Judged) -> None:
+    """Nor does a program that reads its commands later."""
     found = {line: judged.call(BASH[judged.agent], {"command": line}) for line in LINES}
 
     assert {line for line, verdict in found.items() if verdict != "deny"} == set()
@@ -153,8 +152,8 @@ WRITES = {
 PAYS = {"gemini": "mcp_pay_send", "opencode": "pay_send", "cursor": "MCP:pay_send", "copilot": "pay-send"}
 
 
-def test_a_known_tool_whose_input_is_not_as_known_does_not_run(judged: Judged) -> None:
-    """As a newer version might name it, or in another shape; what an MCP server offers is found by its name."""
+def test_a_known_tool_with_an_unknown_input_does_not_run(judged: Judged) -> None:
+    """A newer version might rename or reshape inputs. Tools of MCP servers are known by their names."""
     bash, write = BASH[judged.agent], WRITES[judged.agent]
     shapes: list[Any] = [{"cmd": "git push"}, "git push", ["git push"], 7, True]
     shapes += [{"command": value} for value in (["git", "push"], None, {"x": "git push"})]
@@ -166,8 +165,8 @@ def test_a_known_tool_whose_input_is_not_as_known_does_not_run(judged: Judged) -
     assert {*found, *files, named, spelt} == {"deny"}
 
 
-def test_what_is_not_one_json_document_does_not_run(judged: Judged) -> None:
-    """Of a field that is there twice the last counts, as it does for the agents."""
+def test_an_input_that_is_not_one_json_document_does_not_run(judged: Judged) -> None:
+    """Of a duplicate key the last value counts, as in the agents."""
     data = json.dumps(call_of(judged.agent, "c1")).encode()
     deep = data.replace(b'"ls"', b'"ls", "x": ' + b"[" * 5000 + b"]" * 5000)
     spoilt = [b"", b"[]", b"7", b"{", b'{"session_id": 1}', b'{"hook_event_name": "x"}']
@@ -180,8 +179,8 @@ def test_what_is_not_one_json_document_does_not_run(judged: Judged) -> None:
     assert judged.raw(twice) == "deny"
 
 
-def test_what_is_not_understood_is_never_opened(judged: Judged, tmp_path: Path) -> None:
-    """Though an allow list admits it: unknown inputs, agents' own places, the policy, a question to the person."""
+def test_an_unrecognised_call_is_never_allowed(judged: Judged, tmp_path: Path) -> None:
+    """Even if an allow list has it: unknown inputs, the agents' own folders, the policy, a question to the user."""
     (tmp_path / "policy.yaml").write_text(LISTS % OPEN)
     bash = BASH[judged.agent]
     places = (

@@ -1,4 +1,4 @@
-"""Lines for `import` that are not what `export` wrote: none of them breaks a record that is there."""
+"""Imported lines that `export` did not write: none of them corrupts an existing event log."""
 
 import json
 from collections.abc import Callable
@@ -30,7 +30,7 @@ def imported(path: Path, lines: Lines) -> None:
 
 @pytest.fixture
 def lines(tmp_path: Path) -> Any:
-    """What a store with two sessions exports."""
+    """The export of a store with two sessions."""
     record(tmp_path / "from.db", "ab")
     return exported(tmp_path / "from.db")
 
@@ -43,7 +43,7 @@ def changed(line: bytes, **fields: Any) -> bytes:
 
 
 def events(lines: Lines) -> list[int]:
-    """Where the lines of events are."""
+    """The indices of the event lines."""
     return [number for number, line in enumerate(lines) if line.startswith(b'{"event"')]
 
 
@@ -83,10 +83,8 @@ WRONG: dict[str, Callable[[Lines], Lines]] = {
 
 
 @pytest.mark.parametrize("wrong", WRONG)
-def test_lines_that_are_wrong_are_one_error_and_the_record_stays_one(
-    lines: Lines, wrong: str, tmp_path: Path
-) -> None:
-    """Whatever was taken before is a record without a hole. The error costs nothing but another try."""
+def test_invalid_lines_are_one_error_and_the_log_stays_valid(lines: Lines, wrong: str, tmp_path: Path) -> None:
+    """The lines before it form a log without a gap. After the error, the import can be repeated."""
     path = tmp_path / "to.db"
     record(path, "kept")
     before = exported(path)
@@ -102,8 +100,8 @@ def test_lines_that_are_wrong_are_one_error_and_the_record_stays_one(
     assert audited(path).findings == ()
 
 
-def test_a_session_with_a_current_run_is_not_written_by_an_import(lines: Lines, tmp_path: Path) -> None:
-    """Its run has an owner, and an import is not an owner."""
+def test_an_import_does_not_write_to_a_session_with_an_active_run(lines: Lines, tmp_path: Path) -> None:
+    """The run has an owner, and an import is none."""
     path = tmp_path / "to.db"
     cut = [line for line in lines if b'"run_completed"' not in line]
     imported(path, cut)
@@ -121,8 +119,8 @@ def test_a_session_with_a_current_run_is_not_written_by_an_import(lines: Lines, 
 
 
 @pytest.mark.parametrize("at", [0, 3, -1])
-def test_a_record_changed_on_the_way_is_no_record_that_is_there(lines: Lines, at: int, tmp_path: Path) -> None:
-    """At its first, a middle or its last event: what is there stays as it was."""
+def test_an_altered_event_does_not_replace_an_existing_one(lines: Lines, at: int, tmp_path: Path) -> None:
+    """The first, a middle or the last event of a session: the existing log is unchanged."""
     path = tmp_path / "to.db"
     imported(path, lines)
     before = exported(path)
@@ -135,8 +133,8 @@ def test_a_record_changed_on_the_way_is_no_record_that_is_there(lines: Lines, at
     assert exported(path) == before
 
 
-def test_what_a_line_says_of_a_runs_end_is_not_believed(lines: Lines, tmp_path: Path) -> None:
-    """Its status, figures and owner follow from events, here as anywhere."""
+def test_the_end_of_a_run_in_its_line_is_not_trusted(lines: Lines, tmp_path: Path) -> None:
+    """Its status, its usage and its owner are derived from events."""
     path = tmp_path / "to.db"
     run = json.loads(lines[1])["run"]
     more = {"status": "completed", "calls": 99, "violations": 9, "usage": {"cost_usd": 5.0}, "ended_seq": 7}
@@ -147,10 +145,10 @@ def test_what_a_line_says_of_a_runs_end_is_not_believed(lines: Lines, tmp_path: 
     assert audited(path).findings == ()
 
 
-def test_a_line_without_an_end_is_not_read_to_its_end(
+def test_an_endless_line_is_not_read_to_its_end(
     lines: Lines, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """However much of it there is, no more is in memory than the largest record; the lines before it are there."""
+    """No more than the largest event is in memory, and the lines before it are imported."""
     longest = max(map(len, lines))
     monkeypatch.setattr("proctor.supervisor.store.records.MAX_BYTES", longest)
     file, store = tmp_path / "lines.jsonl", tmp_path / "to.db"
@@ -164,10 +162,8 @@ def test_a_line_without_an_end_is_not_read_to_its_end(
 
 
 @pytest.mark.parametrize("kind", ["folder", "missing", "link to itself", "link to nothing"])
-def test_what_is_no_file_of_lines_is_one_message(
-    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """And makes no store."""
+def test_a_file_without_lines_is_one_error(kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """No store is created."""
     at, store = tmp_path / "at", tmp_path / "to.db"
     match kind:
         case "folder":
@@ -182,10 +178,10 @@ def test_what_is_no_file_of_lines_is_one_message(
     assert not store.exists()
 
 
-def test_secrets_that_come_with_lines_of_others_are_not_listed(
+def test_secrets_in_imported_lines_are_not_shown(
     lines: Lines, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Lists and explanations take them out. The record itself stays byte for byte, for its digests."""
+    """Lists and explanations redact them. The stored events keep their bytes, for their digests."""
     secret = "ghp" + "_" + "k9" * 18
     run = json.loads(lines[1])["run"]
     run["spec"]["prompt"] = f"use {secret}"

@@ -1,4 +1,4 @@
-"""Inputs at a monitor: no other input passes for one that was judged."""
+"""The monitor never takes one input for another that was evaluated."""
 
 from datetime import datetime
 from typing import Any
@@ -25,8 +25,8 @@ def start(monitor: Monitor, value: Any) -> list[str]:
 
 
 @pytest.mark.parametrize(("allowed", "ran"), SAME, ids=repr)
-def test_a_number_that_starts_in_another_writing_is_the_input_that_was_allowed(allowed: Any, ran: Any) -> None:
-    """In flight, over, and restored from a snapshot."""
+def test_a_number_in_another_notation_is_the_allowed_input(allowed: Any, ran: Any) -> None:
+    """In flight, finished, and restored from a snapshot."""
     policy = compiled(NEVER_TWICE)
     monitor = policy.monitor()
     monitor.propose(ToolCall(id="k", name="x", input={"n": allowed}))
@@ -42,7 +42,7 @@ def test_a_number_that_starts_in_another_writing_is_the_input_that_was_allowed(a
 
 @pytest.mark.parametrize(("allowed", "ran"), OTHER, ids=repr)
 def test_another_value_is_another_input(allowed: Any, ran: Any) -> None:
-    """It was not allowed, so its start is judged."""
+    """It was not allowed, so its start is evaluated."""
     monitor = compiled(NEVER_TWICE).monitor()
     monitor.propose(ToolCall(id="k", name="x", input={"n": allowed}))
 
@@ -51,8 +51,8 @@ def test_another_value_is_another_input(allowed: Any, ran: Any) -> None:
 
 
 @pytest.mark.parametrize("supplied", [9007199254740993, "9007199254740993", 2**64 + 1, 10**40 + 1])
-def test_a_snapshot_keeps_what_was_returned_exactly(supplied: Any) -> None:
-    """The value that a tool returned is supplied, its neighbour is not, before and after."""
+def test_a_snapshot_keeps_outputs_exactly(supplied: Any) -> None:
+    """A value that a tool returned supplies a call, its neighbour does not, before and after a restore."""
     where = [{"path": "$.id", "in": {"output_of": ["find"], "path": "$.id"}}]
     prior = {"prior": "find", "same": [{"path": "$.id", "prior_output_path": "$.id"}]}
     policy = compiled(
@@ -72,8 +72,8 @@ def test_a_snapshot_keeps_what_was_returned_exactly(supplied: Any) -> None:
         assert [each.propose(call).action for call in calls] == ["allow", "deny"]
 
 
-def test_a_snapshot_knows_a_call_in_flight_whatever_its_input() -> None:
-    """An input that is too deep to be kept is known by its mark."""
+def test_a_snapshot_recognises_any_call_in_flight() -> None:
+    """An input nested too deeply to be stored is recognised by its digest."""
     deep: Any = 1
     for _ in range(250):
         deep = [deep]
@@ -95,8 +95,8 @@ NO_KEYS = [{1: "x"}, {None: 1}, {"a": {("b",): 1}}, {"a": [{True: 1}]}, {b"a": 1
 
 
 @pytest.mark.parametrize("input", [*NO_OBJECTS, *({"v": value} for value in OF_PYTHON), *NO_KEYS])
-def test_what_json_does_not_have_is_not_an_input(input: Any) -> None:
-    """At the gate and where it runs already; every `where` would be void on it. The state can still be restored."""
+def test_a_value_outside_json_is_not_an_input(input: Any) -> None:
+    """At the gate and in a running call. Every `where` would be void for it. The state can still be restored."""
     policy = compiled()
     monitor = policy.monitor()
     decision = monitor.propose(ToolCall(id="c", name="x", input=input))

@@ -1,4 +1,4 @@
-"""Getting around the MCP proxy: odd messages of clients and of servers, on a pipe and over HTTP."""
+"""Attempts to bypass the MCP proxy: odd messages of clients and of servers, by stdio and over HTTP."""
 
 import json
 from pathlib import Path
@@ -27,7 +27,7 @@ pytest.importorskip("mcp", reason="needs the MCP library: pip install '.[mcp]'")
 
 
 def write(folder: Path, **message: Any) -> str:
-    """A call of the denied tool, as one line; `message` says how it differs from a proper one."""
+    """A call of the denied tool as one line; `message` says how it differs from a valid one."""
     params = {"name": "write", "arguments": {"path": str(folder / "written")}}
     return json.dumps({"jsonrpc": "2.0", "method": "tools/call", "params": params, **message})
 
@@ -38,14 +38,14 @@ ODD_IDS: list[Any] = [None, 1.0, 1.5, True, False, {}, [], [1], {"id": 1}, 1e300
 ODD_METHODS = ["tools/Call", "TOOLS/CALL", "tools/call ", "tools//call", "tasks/result", "tools/call_many", "x/tools"]
 
 
-def test_an_odd_message_is_no_call(tmp_path: Path) -> None:
-    """Each is written by a client of its own making, and the server is asked nothing of it. A repeated key is
-    judged as the server reads it: what goes on is written anew from what was judged.
+def test_an_odd_message_is_not_a_call(tmp_path: Path) -> None:
+    """A hostile client writes each, and none reaches the server. A duplicate key is evaluated as the server would
+    read it, since the proxy encodes the evaluated message again.
     """
-    ids = [write(tmp_path, id=odd) for odd in ODD_IDS]  # some servers answer them all the same (JSON-RPC 2.0, 4)
+    ids = [write(tmp_path, id=odd) for odd in ODD_IDS]  # some servers answer these anyway (JSON-RPC 2.0, section 4)
     methods = [write(tmp_path, id=number, method=method) for number, method in enumerate(ODD_METHODS)]
     notices = [write(tmp_path, method=method) for method in ODD_METHODS]
-    # servers that read keys without regard to case would take the last
+    # servers that read keys case-insensitively would use the last
     tool = {"name": "read", "arguments": {"path": "x"}, "Name": "write"}
     path = {"name": "read", "arguments": {"path": "safe", "Path": "/etc/passwd"}}
     keys = [write(tmp_path, id=71, params=tool), write(tmp_path, id=72, params=path)]
@@ -73,17 +73,17 @@ def test_an_odd_message_is_no_call(tmp_path: Path) -> None:
 
 
 def head(url: str, *lines: str) -> bytes:
-    """The head of a request to the proxy; the connection ends after it."""
+    """The head of a request to the proxy; the connection closes after it."""
     given = [f"Host: {urlsplit(url).netloc}", "Content-Type: application/json", "Connection: close", *lines]
     return (
         "\r\n".join(["POST /mcp HTTP/1.1", "Accept: application/json, text/event-stream", *given, "", ""])
     ).encode()
 
 
-def test_only_a_handshake_starts_a_server_and_its_session_takes_a_call_in_one_way(tmp_path: Path) -> None:
-    """Not a picture in a web page, which says no origin, nor a page of another (DNS rebinding); not a call, a batch,
-    half a message, another method. Then not framed twice, hidden behind another request, in a header, as a batch,
-    under an odd id or an ended session.
+def test_only_a_handshake_starts_a_server_and_a_call_has_one_form(tmp_path: Path) -> None:
+    """Neither an image of a web page, which has no origin, nor a page of another origin (DNS rebinding) starts one;
+    nor does a call, a batch, half a message, or another method. In its session, a call must not be framed twice,
+    hidden behind another request or in a header, batched, or have an odd id or an ended session.
     """
     denied = call("write").encode()
     odd: list[Any] = [json.loads(call("write")), [HELLO], {**HELLO, "method": "Initialize"}, b"", b"{", b"\xff", b"7"]
@@ -157,9 +157,9 @@ ALLOWED = [
 ]
 
 
-def test_a_server_says_to_its_client_what_a_server_may_say_and_nothing_else(tmp_path: Path) -> None:
-    """Other requests are answered with an error, by the proxy only, and other notices dropped; the operator is told.
-    The client's answers reach the server, once each: also under an id that a call of the client's has.
+def test_a_server_can_send_only_allowed_messages_to_its_client(tmp_path: Path) -> None:
+    """The proxy itself answers other requests with an error and drops other notifications, and reports both to the
+    operator. The client's answers reach the server once each, even with the id of a client's call.
     """
     asking = [message["id"] for message in ALLOWED if "id" in message]
     forged = [message["id"] for message in FORGED if "id" in message]

@@ -1,4 +1,6 @@
-"""What an MCP server is asked, and what it answers, is what `proctor mcp` judged: ids, names, arguments, bytes."""
+"""The requests to an MCP server, and its answers, are those that `proctor mcp` evaluated: ids, names, arguments,
+bytes.
+"""
 
 import json
 from collections.abc import Iterator
@@ -18,7 +20,7 @@ PATHS = (
 
 
 class Holding(Talk):  # type: ignore[misc]
-    """A client before the server that takes what it should not."""
+    """A client with a server that accepts too much."""
 
     def __init__(self, folder: Path, policy: str) -> None:
         super().__init__(folder, policy=policy, server=LENIENT)
@@ -31,7 +33,7 @@ class Holding(Talk):  # type: ignore[misc]
         return not self.answer(id).get("result", {"isError": True}).get("isError")
 
     def held(self, tool: str, id: Any) -> None:
-        """Make a call that the server has and does not answer."""
+        """Make a call that the server gets and does not answer."""
         before = self.server_log.count('"hold')
         self.send(call(tool, id))
         number = 0
@@ -40,7 +42,7 @@ class Holding(Talk):  # type: ignore[misc]
             number += 1
 
     def withdraw(self, id: Any) -> None:
-        """Tell the proxy that a request is cancelled; it has seen so when this returns."""
+        """Cancel a request; the proxy has read the cancellation when this returns."""
         params = {"requestId": id, "reason": "changed my mind"}
         self.send(json.dumps({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}))
         self.call("look", f"seen-{id}")
@@ -48,13 +50,13 @@ class Holding(Talk):  # type: ignore[misc]
 
 @pytest.fixture
 def talks(tmp_path: Path) -> Iterator[Any]:
-    """Makes clients under a policy; they hang up in the end."""
+    """Creates clients under a policy; they disconnect at the end."""
     with ExitStack() as stack:
         yield lambda policy: stack.enter_context(Holding(tmp_path, policy))
 
 
 def test_an_id_that_the_server_rounds_answers_no_other_call(talks: Any) -> None:
-    """JavaScript reads 2**53 + 1 as 2**53: one call's answer would be the other's evidence."""
+    """JavaScript reads 2**53 + 1 as 2**53, so the answer of one call would be the evidence of another."""
     talk = talks(DEPLOY % "")
     talk.held("hold", 2**53)
 
@@ -64,8 +66,8 @@ def test_an_id_that_the_server_rounds_answers_no_other_call(talks: Any) -> None:
     assert talk.call("deploy", 5)
 
 
-def test_an_answer_to_a_withdrawn_call_does_not_answer_the_next_call_of_its_id(talks: Any) -> None:
-    """A server may answer what was cancelled; a failing call under the same id would have succeeded."""
+def test_an_answer_to_a_cancelled_call_does_not_answer_the_next_call_with_its_id(talks: Any) -> None:
+    """A server may answer a cancelled request. Otherwise a failing call with the same id would have succeeded."""
     talk = talks(DEPLOY % "_test")
     talk.held("hold", 7)
     talk.withdraw(7)
@@ -76,9 +78,9 @@ def test_an_answer_to_a_withdrawn_call_does_not_answer_the_next_call_of_its_id(t
     assert not talk.call("deploy", 9)
 
 
-def test_a_withdrawn_call_that_the_server_completes_has_completed(talks: Any) -> None:
-    """Withdrawing it would let any number run under a limit on completed calls. A withdrawal of no request withdraws
-    none: `true` is not the id 1, and `"1"` is not either.
+def test_a_cancelled_call_that_the_server_completes_has_completed(talks: Any) -> None:
+    """Otherwise any number could run under a limit on completed calls. A cancellation with an unknown id cancels
+    nothing: neither `true` nor `"1"` is the id 1.
     """
     talk = talks("{name: p, on_violation: deny, rules: [{type: count, tool: hold, max: 2, of: completed}]}")
     talk.held("hold", 1)
@@ -97,8 +99,8 @@ def test_a_withdrawn_call_that_the_server_completes_has_completed(talks: Any) ->
     assert talk.server_log.count('"hold"') == 2
 
 
-def test_an_answer_that_is_a_request_too_is_passed_on_as_an_answer(talks: Any) -> None:
-    """The server has asked the client with the id 1; it would read the method before the result."""
+def test_an_answer_that_is_also_a_request_is_passed_on_as_an_answer(talks: Any) -> None:
+    """The server has sent the client a request with the id 1, and would read the method before the result."""
     talk = talks("{name: p, on_violation: deny, tool_rules: [{deny: [write]}]}")
     both = {"id": 1, "result": {}, "method": "tools/call", "params": {"name": "write"}}
     talk.send(*(json.dumps({"jsonrpc": "2.0", **both, "id": id}) for id in (1, "1", 1.0, True)))
@@ -112,10 +114,10 @@ BIG = "9" * 400
 NUMBERS = ["NaN", "Infinity", "-Infinity", "1e400", "-1e400", f"{BIG}.0", BIG, f"-{BIG}"]
 
 
-def test_arguments_that_a_server_may_read_otherwise_than_the_policy_never_reach_it(tmp_path: Path) -> None:
-    """Numbers that JSON does not have would go on as `null`, and JavaScript reads a huge one so: no limit at all. It
-    rounds 2**53 + 1, which matters where a policy compares it, and finds `path` in what `__proto__` holds. Go's
-    encoding/json fills `path` from `Path`, and an `s` from the long one, at every depth.
+def test_arguments_that_a_server_may_read_differently_never_reach_it(tmp_path: Path) -> None:
+    """Numbers outside JSON would become `null`, and JavaScript reads a huge number so, which is no limit at all. It
+    rounds 2**53 + 1, which matters if a policy compares it, and finds `path` in the value of `__proto__`. Go's
+    encoding/json fills `path` from `Path`, and an `s` from the long s, at every depth.
     """
     allowed = "{allow: [{tool: pay, where: [{path: $.most, gte: 1}]}, save]}"
     policy = PATHS.replace("tool_rules: [", f"tool_rules: [{allowed}, ")
@@ -137,9 +139,9 @@ def test_arguments_that_a_server_may_read_otherwise_than_the_policy_never_reach_
 ODD_NAMES = ["write ", " write", "write\n", "write\x00", "\u200bwrite", "ｗrite", "wri\u00adte", "", "w" * 1000]  # noqa: RUF001
 
 
-def test_odd_names_and_lines_that_are_not_one_message_each_never_reach_the_server(tmp_path: Path) -> None:
-    """A byte-order mark, NUL, another encoding, two on a line; the connection goes on. A name may be taken for
-    another by blanks around it, characters that do not show, or those that Unicode holds for the same.
+def test_odd_names_and_lines_that_are_not_one_message_never_reach_the_server(tmp_path: Path) -> None:
+    """A byte-order mark, NUL, another encoding, two messages on a line; the connection stays open. A name may be read
+    as another through blanks around it, invisible characters, or Unicode equivalents.
     """
     names = [call(name, 100 + n) for n, name in enumerate(ODD_NAMES)]
     denied = call("write", 7).encode()

@@ -1,5 +1,5 @@
-"""A server of the Python SDK behind the proxy, and clients that try to reach a denied tool of it; and servers that
-mean harm to their client, the proxy and whoever operates it.
+"""A server of the Python SDK behind the proxy, with clients that try to reach a denied tool; and hostile servers,
+which attack their client, the proxy or its operator.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def notice(method: str, **params: Any) -> str:
 
 
 def attempts(path: str) -> dict[str, list[str]]:
-    """Ways to have the denied tool run."""
+    """Attempts to run the denied tool."""
     denied = {"name": "write", "arguments": {"path": path}}
     body = {"jsonrpc": "2.0", "method": "tools/call"}
     proper = json.dumps({**body, "id": 7, "params": denied})
@@ -126,7 +126,7 @@ def attempts(path: str) -> dict[str, list[str]]:
 
 
 def test_no_client_reaches_a_denied_tool_of_a_real_server(tmp_path: Path) -> None:
-    """The server of the SDK writes no file, the connection goes on, and the proxy ends well."""
+    """The SDK's server writes no file, the connection stays open, and the proxy exits normally."""
     ways = attempts("x")
     lines = [
         line.replace('"x"', json.dumps(str(tmp_path / f"written-{number}"))).replace(": 7", f": {number * 10 + 1000}")
@@ -142,8 +142,8 @@ def test_no_client_reaches_a_denied_tool_of_a_real_server(tmp_path: Path) -> Non
     assert done.code == 0
 
 
-def test_a_call_before_the_handshake_is_judged_too(tmp_path: Path) -> None:
-    """The gate does not wait for an `initialize`."""
+def test_a_call_before_the_handshake_is_evaluated(tmp_path: Path) -> None:
+    """The gate does not wait for `initialize`."""
     path = tmp_path / "written"
     denied = call("write", 7, path=str(path))
     done = talk(tmp_path, denied, line_of(HELLO).decode(), hello=False)
@@ -169,8 +169,8 @@ GREETINGS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("odd", GREETINGS.values(), ids=GREETINGS)
-def test_an_odd_greeting_offers_no_task(odd: Any) -> None:
-    """The client judges the answer; what the proxy needs of it is read with care."""
+def test_an_odd_initialize_result_offers_no_task(odd: Any) -> None:
+    """The client validates the result; the proxy is careful with the fields that it needs."""
     passed_on = greeting(odd)
 
     assert isinstance(passed_on["capabilities"], dict)
@@ -178,8 +178,8 @@ def test_an_odd_greeting_offers_no_task(odd: Any) -> None:
     assert version_of(odd) in (None, "2025-06-18")
 
 
-def test_an_odd_greeting_ends_no_connection(tmp_path: Path) -> None:
-    """Calls are judged and answered behind it."""
+def test_an_odd_initialize_result_does_not_end_the_connection(tmp_path: Path) -> None:
+    """Later calls are evaluated and answered."""
     odd = GREETINGS["a version with a line break"] | {"capabilities": {"tools": True, "tasks": {"list": {}}}}
     done = talk(tmp_path, call("write", 7), call("read", 8), ids=(8,), server=HOSTILE, answers={"initialize": odd})
 
@@ -205,9 +205,9 @@ LISTS: dict[str, Any] = {
 }
 
 
-def test_no_list_of_tools_shows_one_that_is_odd_or_denied(tmp_path: Path) -> None:
-    """Neither one that nobody could call nor one that is denied, also where the server says that its tools have
-    changed and lists more than before; the connection goes on.
+def test_a_list_of_tools_contains_no_odd_or_denied_tool(tmp_path: Path) -> None:
+    """Neither a tool that nobody could call nor a denied one, also if the server reports that its tools have changed.
+    The connection stays open.
     """
     changed = notice("notifications/tools/list_changed").encode().hex()
     more = {"tools": [TOOL, TOOL | {"name": "write"}, TOOL | {"name": "write", "title": "read"}], "nextCursor": "x"}
@@ -245,8 +245,10 @@ WRITTEN = {
 
 
 @pytest.mark.parametrize("form", [(), ("--json",)])
-def test_what_a_server_writes_beside_the_protocol_harms_nobody(form: tuple[str, ...], tmp_path: Path) -> None:
-    """On its output and on its errors: calls go on, and the operator's terminal gets text without escapes or keys."""
+def test_output_of_a_server_outside_the_protocol_harms_nobody(form: tuple[str, ...], tmp_path: Path) -> None:
+    """On its standard output and error: calls continue, and the operator's terminal gets text without escapes or
+    keys.
+    """
     lines = [line.hex() for line in WRITTEN.values()]
     answers = {"before tools/call": lines, "stderr": lines}
     done = talk(tmp_path, call("write", 7), call("read", 8), ids=(8,), server=HOSTILE, answers=answers, more=form)
@@ -259,8 +261,10 @@ def test_what_a_server_writes_beside_the_protocol_harms_nobody(form: tuple[str, 
     assert len(done.shown.splitlines()) >= 2 * len(WRITTEN) - 3
 
 
-def test_an_answer_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
-    """Its client would wait for ever. Half a character is read: JavaScript writes one where it cuts a text."""
+def test_an_answer_that_cannot_be_parsed_is_an_error(tmp_path: Path) -> None:
+    """Otherwise its client would wait for ever. A lone surrogate is accepted: JavaScript writes one if it cuts a
+    text.
+    """
     deep: list[Any] = []
     for _ in range(400):
         deep = [deep]
@@ -272,8 +276,8 @@ def test_an_answer_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
     assert done.result(8)["content"][0]["text"] == "cut \ufffd"
 
 
-def test_a_line_without_end_of_a_server_ends_the_connection_with_an_error(tmp_path: Path) -> None:
-    """It is bounded, as a client's is, and every open request is answered."""
+def test_an_endless_line_of_a_server_ends_the_connection_with_an_error(tmp_path: Path) -> None:
+    """Lines are bounded, as a client's are, and every open request is answered."""
     done = talk(tmp_path, call("read", 8), ids=(8,), server=HOSTILE, answers={"before tools/call": [70_000_000]})
 
     assert "more than 67,108,864 bytes" in done.shown
@@ -281,8 +285,8 @@ def test_a_line_without_end_of_a_server_ends_the_connection_with_an_error(tmp_pa
     assert done.code == 3
 
 
-def test_requests_of_a_server_that_nobody_answers_are_bounded(tmp_path: Path) -> None:
-    """Past a thousand the server is told that the others wait."""
+def test_unanswered_requests_of_a_server_are_bounded(tmp_path: Path) -> None:
+    """Beyond a thousand, the server gets an error."""
     requests = [request("roots/list", f"r{n}").encode().hex() for n in range(1100)]
     done = talk(tmp_path, call("read", 8), ids=(8,), server=HOSTILE, answers={"before tools/call": requests})
     got = [json.loads(line) for line in done.server_log.splitlines()]
@@ -364,8 +368,8 @@ tool_rules:
 """
 
 
-def test_an_argument_that_is_json_as_text_is_judged_as_a_server_takes_it(tmp_path: Path) -> None:
-    """The SDK decodes the text of an object or a list, as some clients write nothing else (`pre_parse_json`)."""
+def test_an_argument_with_json_as_text_is_evaluated_as_the_server_decodes_it(tmp_path: Path) -> None:
+    """The SDK decodes the text of an object or a list, as some clients send only text (`pre_parse_json`)."""
     (tmp_path / "mine").mkdir()
     (tmp_path / "server.py").write_text(TAKING_JSON)
     tried: list[tuple[str, str, Callable[[str], object]]] = [

@@ -1,4 +1,6 @@
-"""A run whose owner cannot be seen goes on: only proof that it has ended shortens its lease; Linux, as root."""
+"""A run whose owner's process is invisible stays active: only proof that the owner has ended shortens its lease;
+Linux, as root.
+"""
 
 import os
 import shlex
@@ -18,7 +20,7 @@ NOBODY, ROOT = "65534", "0"
 HIDDEN = "mount -t proc -o hidepid=2 proc /proc"
 SEEN = "mount -t proc proc /proc"
 OF_OTHERS = "true"
-"""`/proc` stays that of the namespace outside."""
+"""`/proc` still belongs to the outer namespace."""
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux" or os.geteuid() != 0 or subprocess.run(["unshare", "-mpf", "true"]).returncode != 0,
@@ -27,7 +29,7 @@ pytestmark = pytest.mark.skipif(
 
 
 def found(proc: str, user: str) -> list[str]:
-    """What a user finds of an owner that lives, and then of one that has ended."""
+    """What a user sees of an owner's process, first running and then ended."""
     line = f"{proc} && exec {shlex.join([sys.executable, str(PROGRAM), user])}"
     ended = subprocess.run(
         ["unshare", "-mpf", "--kill-child", "sh", "-c", line], capture_output=True, text=True, timeout=PATIENCE_S
@@ -36,25 +38,25 @@ def found(proc: str, user: str) -> list[str]:
     return ended.stdout.splitlines()
 
 
-def test_an_owner_of_another_user_that_proc_hides_is_not_gone_until_it_has_ended() -> None:
-    """The kernel says that there is such a process, and later that there is none."""
+def test_an_owner_that_proc_hides_is_not_gone_until_it_has_ended() -> None:
+    """Another user's process. The kernel reports that it exists, and later that it does not."""
     assert found(HIDDEN, NOBODY) == ["False False", "False True"]
 
 
-def test_an_owner_that_is_seen_is_gone_once_it_has_ended() -> None:
-    """Of another user, and of one's own."""
+def test_a_visible_owner_is_gone_once_it_has_ended() -> None:
+    """Of another user, and of the same one."""
     assert found(SEEN, NOBODY) == ["True False", "False True"]
     assert found(HIDDEN, ROOT) == ["True False", "False True"]
 
 
-def test_where_proc_is_that_of_other_pids_nobody_is_gone() -> None:
-    """There the owner's start is not known, so nothing tells it from a later process under its pid."""
+def test_with_proc_of_another_pid_namespace_no_owner_is_gone() -> None:
+    """The owner's start time is unknown, so a later process with its pid can't be distinguished."""
     assert [line.split()[1] for line in found(OF_OTHERS, ROOT)] == ["False", "False"]
 
 
 @pytest.mark.parametrize("namespace", ["--pid", "--time"])
 def test_an_owner_in_another_namespace_is_not_gone(namespace: str) -> None:
-    """Its pid, or its start, means something else there."""
+    """Its pid or its start time has another meaning there."""
     owner = as_owner(os.getpid(), "cli_")
     program = "from sys import argv; from proctor.supervisor.ports.processes import Owner, is_gone;"
     program += "print(is_gone(Owner(**eval(argv[1]))))"
@@ -68,8 +70,8 @@ def test_an_owner_in_another_namespace_is_not_gone(namespace: str) -> None:
     assert (ended.stdout.strip(), ended.stderr) == ("False", "")
 
 
-def test_a_process_under_a_pid_used_again_is_not_the_owner() -> None:
-    """Its start is another; a pid that no process can have has none."""
+def test_a_process_with_a_reused_pid_is_not_the_owner() -> None:
+    """Its start time differs. A pid that no process can have is gone."""
     own = as_owner(os.getpid(), "cli_")
     fields: dict[str, Any] = {"owner_id": "x", "host": own.host, "machine": own.machine}
 

@@ -1,4 +1,4 @@
-"""No small policy text costs much, and none that holds nothing passes for one that does."""
+"""No small policy text is expensive to load, and none that restricts nothing passes as one that does."""
 
 import functools
 import json
@@ -13,7 +13,7 @@ from calling import called
 from proctor.policies import PolicyError, ToolCall, compile_policy, merge_policies, parse_policies, preflight
 
 PATIENCE_S = 10.0
-"""Of processor time, on a slow machine; each takes a fraction of a second."""
+"""Processor time on a slow machine; each takes a fraction of a second."""
 LETTERS = "abcdefghijklmnopqrstuvwx"
 
 
@@ -22,12 +22,12 @@ def nested(inner: Any, times: int, wrap: Any) -> Any:
 
 
 def doubling(depth: int) -> dict[str, list[str]]:
-    """Aliases of which each stands for the next, twice."""
+    """Aliases that each stand for the next one, twice."""
     return {f"a{n}": [f"a{n + 1}"] * 2 for n in range(depth)}
 
 
 def bomb(item: str, depth: int = 12) -> str:
-    """YAML whose aliases stand for ten times more at each line."""
+    """YAML whose aliases multiply by ten at each line."""
     lines = [f"  a{n}: &a{n} {item % ', '.join([f'*a{n - 1}'] * 10)}\n" for n in range(1, depth)]
     return "name: p\nmetadata:\n  a0: &a0 {x: 1}\n" + "".join(lines)
 
@@ -89,10 +89,8 @@ HUGE: dict[str, tuple[str, str, str]] = {
 
 
 @pytest.mark.parametrize("name", HUGE)
-def test_a_huge_file_is_refused_by_a_bound_with_what_to_do(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """By `proctor check`, before it costs much, and as one problem."""
+def test_a_huge_file_is_rejected_with_advice(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By `proctor check`, early, and as one problem."""
     format, text, says = HUGE[name]
     file = tmp_path / f"huge.{format}"
     file.write_text(text, encoding="utf-8")
@@ -107,7 +105,7 @@ def test_a_huge_file_is_refused_by_a_bound_with_what_to_do(
 
 
 def test_rules_from_many_files_are_bounded_together() -> None:
-    """Each file is small; a policy made in Python is no way round either."""
+    """Each file is small. A policy created in Python has the same bound."""
     rules = [{"deny": [f"t{n}"]} for n in range(2_100)]
     policies = [policy for n in range(5) for policy in parse_policies({"name": f"p{n}", "tool_rules": rules})]
     with pytest.raises(PolicyError, match=r"10,500 rules, nets and budgets, and 10,000 are the most"):
@@ -117,8 +115,7 @@ def test_rules_from_many_files_are_bounded_together() -> None:
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_a_text_made_to_cost_much_is_one_clear_error(name: str) -> None:
-    """Said at once, whatever it would have become."""
+def test_an_expensive_text_is_one_quick_error(name: str) -> None:
     source, says = REFUSED[name]
     started = time.process_time()
     with pytest.raises(PolicyError) as caught:
@@ -144,8 +141,8 @@ READ: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", READ)
-def test_what_is_long_and_meant_is_used_in_bounded_time(name: str) -> None:
-    """Read, checked, compiled, judged."""
+def test_a_long_legitimate_policy_is_usable_in_bounded_time(name: str) -> None:
+    """Loaded, checked, compiled, evaluated."""
     started = time.process_time()
     (policy,) = parse_policies({"name": "p", **READ[name]})
     preflight(policy)
@@ -154,8 +151,8 @@ def test_what_is_long_and_meant_is_used_in_bounded_time(name: str) -> None:
     assert time.process_time() - started < PATIENCE_S
 
 
-def test_an_alias_that_many_ways_lead_to_means_what_it_says() -> None:
-    """Each tool once, and an alias that stands for its own name for the tool of that name too."""
+def test_an_alias_with_many_paths_to_it_expands_once() -> None:
+    """Each tool once. An alias that contains its own name also stands for the tool of that name."""
     policy = {"aliases": {**doubling(3), "a3": ["b", "a3"]}, "tool_rules": [{"deny": ["A0"]}]}
     (read,) = parse_policies({"name": "p", **policy})
     compiled = compile_policy(read)
@@ -170,8 +167,8 @@ def test_an_alias_that_many_ways_lead_to_means_what_it_says() -> None:
     *("bash|ls", "bash,ls", "/bash/", "^bash$", "!bash", "ba\\sh"),
     *('"bash"', "bash;ls", "[bash]", ".*", "git push", "\uff42ash"),
 ], ids=ascii)  # fmt: skip
-def test_a_name_that_no_tool_has_is_reported(name: str) -> None:
-    """It denies nothing: a client's permission, a regular expression, a letter that looks like another."""
+def test_a_name_that_no_tool_can_have_is_reported(name: str) -> None:
+    """It denies nothing: a client's permission, a regular expression, a lookalike character."""
     policy = merge_policies(parse_policies({"name": "p", "tool_rules": [{"deny": [name]}]}))
 
     assert [(finding.code, finding.witness) for finding in preflight(policy)] == [("odd_name", (name,))]
@@ -181,8 +178,8 @@ def test_a_name_that_no_tool_has_is_reported(name: str) -> None:
     "name",
     ["bash", "mcp__x__*", "slack.post", "D.x", "Search Flights", "b[!a]sh", "a/b", "x?", "Überweisung", "検索"],
 )
-def test_a_name_that_a_tool_may_have_is_not(name: str) -> None:
-    """Globs and the signs that protocols allow."""
+def test_a_possible_tool_name_is_not_reported(name: str) -> None:
+    """Globs, and characters that protocols allow."""
     policy = merge_policies(parse_policies({"name": "p", "tool_rules": [{"deny": [name]}]}))
 
     assert [finding.code for finding in preflight(policy)] == []
@@ -191,8 +188,8 @@ def test_a_name_that_a_tool_may_have_is_not(name: str) -> None:
 @pytest.mark.parametrize(
     "command", ["/bin/rm", "/usr/bin/git push", "rm;ls", "rm && ls", "$x", "(rm)", "a|b", "`rm`"]
 )
-def test_a_command_that_runs_would_never_name_is_an_error(command: str) -> None:
-    """`runs` compares the names of commands, wherever they stand, and reads no line."""
+def test_a_command_that_runs_can_never_match_is_an_error(command: str) -> None:
+    """`runs` compares the names of commands, and does not search the line."""
     where = [{"path": "$.command", "runs": [command]}]
     with pytest.raises(PolicyError, match="`runs` takes"):
         parse_policies({"name": "p", "tool_rules": [{"deny": [{"tool": "bash", "where": where}]}]})

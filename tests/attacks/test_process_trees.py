@@ -1,4 +1,4 @@
-"""Process trees: nothing that an agent starts outlives its run, wherever it hides; Linux."""
+"""Process trees: no process that an agent starts outlives its run, however it hides; Linux."""
 
 import os
 import signal
@@ -36,7 +36,7 @@ HIDING = [
 
 
 def hidden(seconds: int) -> str:
-    """A line that hides processes in each of these ways, each of a second more than the one before."""
+    """A line that hides a process in each of these ways; each sleeps a second longer than the one before."""
     return "; ".join(hiding.replace("{}", str(seconds + n)) for n, hiding in enumerate(HIDING))
 
 
@@ -52,20 +52,22 @@ def sleepers(seconds: int) -> list[int]:
 
 
 def seen(word: str) -> bool:
-    """Whether a process has the word in its command line, in one of many looks: one may miss what changes."""
+    """Whether a process has the word in its command line. Looks repeatedly, as one look may miss a
+    changing process.
+    """
     lines = (process.info["cmdline"] or [] for _ in range(20) for process in psutil.process_iter(["cmdline"]))
     return any(word in line for line in lines)
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    """Wait until something holds of real processes."""
+    """Wait until a condition on real processes is true."""
     with anyio.fail_after(PATIENCE_S):
         while not holds():
             await anyio.sleep(0.01)
 
 
-async def test_what_hides_from_a_running_command_is_ended_with_it(tmp_path: Path) -> None:
-    """Cancelled in the middle: no environment, no session and no parents of its own hide it."""
+async def test_hidden_processes_of_a_running_command_end_with_it(tmp_path: Path) -> None:
+    """The command is cancelled. Neither a missing environment, session nor parent hides them."""
     commands = Subprocesses(uuid4().hex)
     line = f"{hidden(71100)}; sleep 71001"
 
@@ -78,8 +80,8 @@ async def test_what_hides_from_a_running_command_is_ended_with_it(tmp_path: Path
     assert (still_hidden(71100), sleepers(71001)) == ([], [])
 
 
-async def test_what_a_command_leaves_is_ended_with_the_run(tmp_path: Path) -> None:
-    """The command itself is over; what it left lives until the run ends, and no longer."""
+async def test_processes_that_a_command_leaves_end_with_the_run(tmp_path: Path) -> None:
+    """The command itself has ended. They live until the run ends, and no longer."""
     commands = Subprocesses(uuid4().hex)
 
     done = await commands.run(["bash", "-c", hidden(71200)], cwd=tmp_path)
@@ -90,8 +92,8 @@ async def test_what_a_command_leaves_is_ended_with_the_run(tmp_path: Path) -> No
     assert still_hidden(71200) == []
 
 
-async def test_what_hides_without_end_is_ended(tmp_path: Path) -> None:
-    """New ones are born while the others are looked for."""
+async def test_processes_that_keep_forking_are_ended(tmp_path: Path) -> None:
+    """New ones start while the others are searched for."""
     commands = Subprocesses(uuid4().hex)
     line = "while :; do (env -i setsid sleep 71003 &); done"
 
@@ -117,8 +119,8 @@ os.execvp("sleep", ["sleep", then])
 """
 
 
-async def test_what_changes_its_process_is_not_taken_for_gone(tmp_path: Path) -> None:
-    """A list of the processes may show none of them; the last lives until the run ends."""
+async def test_a_process_that_keeps_replacing_itself_is_not_taken_for_gone(tmp_path: Path) -> None:
+    """One list of processes may contain none of them. The last lives until the run ends."""
     commands = Subprocesses(uuid4().hex)
 
     await commands.run([sys.executable, "-c", HOPS, "300", "71006"], cwd=tmp_path)
@@ -129,8 +131,8 @@ async def test_what_changes_its_process_is_not_taken_for_gone(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("sessions", [[], ["each in a session of its own"]], ids=["one group", "own sessions"])
-async def test_what_changes_its_process_without_end_is_ended(tmp_path: Path, sessions: list[str]) -> None:
-    """It is gone before it is looked at, and has left nothing that would have marked the next one."""
+async def test_a_process_that_replaces_itself_endlessly_is_ended(tmp_path: Path, sessions: list[str]) -> None:
+    """Each is gone before it is inspected, and leaves nothing that marks the next."""
     commands = Subprocesses(uuid4().hex)
     hopping = ["env", "-i", sys.executable, "-c", HOPS, "20000", "71007", *sessions]
 
@@ -142,8 +144,8 @@ async def test_what_changes_its_process_without_end_is_ended(tmp_path: Path, ses
 
 
 @pytest.mark.parametrize("leaves", [True, False])
-async def test_what_a_client_leaves_is_ended_with_it(tmp_path: Path, leaves: bool) -> None:
-    """A client that has ended by itself leaves nobody, as one that is ended."""
+async def test_processes_that_a_client_leaves_end_with_it(tmp_path: Path, leaves: bool) -> None:
+    """Whether the client exits by itself or is ended."""
     line = hidden(71400) + ("" if leaves else "; sleep 71004")
 
     async with client_of(line, tmp_path) as client:
@@ -185,8 +187,8 @@ anyio.run(main)
 
 
 @pytest.mark.parametrize("of", ["command", "client"])
-async def test_a_killed_supervisor_leaves_nobody(tmp_path: Path, of: str) -> None:
-    """It had no time to end anything: the guardian sees that its parent is gone."""
+async def test_a_killed_supervisor_leaves_no_process(tmp_path: Path, of: str) -> None:
+    """It had no time to end any: the guardian notices that its parent is gone."""
     line = f"{hidden(71500)}; sleep 71005"
     supervisor = await anyio.open_process([sys.executable, "-c", SUPERVISOR, line, of], cwd=tmp_path)
     await until(lambda: still_hidden(71500) == HIDING)
@@ -198,7 +200,7 @@ async def test_a_killed_supervisor_leaves_nobody(tmp_path: Path, of: str) -> Non
 
 
 async def test_a_command_does_not_outlive_a_guardian_that_it_kills(tmp_path: Path) -> None:
-    """It ends itself with it."""
+    """The command is ended too."""
     commands = Subprocesses(uuid4().hex)
 
     with anyio.fail_after(PATIENCE_S):
@@ -213,7 +215,7 @@ async def test_a_command_does_not_outlive_a_guardian_that_it_kills(tmp_path: Pat
     *(("exit 7", 7), ("kill -TERM $$", -15), ("kill -9 $$", -9), ("true", 0)),
     *(("kill -9 0", -9), ("kill -HUP $PPID; kill -INT $PPID; exit 7", 7)),
 ])  # fmt: skip
-async def test_a_guardian_ends_as_its_command_does(tmp_path: Path, line: str, code: int) -> None:
+async def test_a_guardian_exits_as_its_command_does(tmp_path: Path, line: str, code: int) -> None:
     """For a command of a run, and for a client."""
     commands = Subprocesses(uuid4().hex)
     done = await commands.run(["bash", "-c", line], cwd=tmp_path)
@@ -224,8 +226,8 @@ async def test_a_guardian_ends_as_its_command_does(tmp_path: Path, line: str, co
     assert (done.exit_code, client.exit_code) == (code, code)
 
 
-async def test_a_client_is_asked_to_end_by_its_guardian(tmp_path: Path) -> None:
-    """A library that has started it knows the guardian only."""
+async def test_a_guardian_passes_a_request_to_end_to_its_client(tmp_path: Path) -> None:
+    """A library that started the client knows only the guardian."""
     line = "trap 'exit 5' TERM; kill -TERM $PPID; sleep 71013 & wait"
     async with client_of(line, tmp_path) as client:
         await ended(client)
@@ -233,8 +235,8 @@ async def test_a_client_is_asked_to_end_by_its_guardian(tmp_path: Path) -> None:
     assert client.exit_code == 5
 
 
-async def test_no_guardian_stays(tmp_path: Path) -> None:
-    """Not after a command that left nothing, and not after the run."""
+async def test_no_guardian_remains(tmp_path: Path) -> None:
+    """Neither after a command that left nothing, nor after the run."""
     commands = Subprocesses(uuid4().hex)
     await commands.run(["true"], cwd=tmp_path)
     await until(lambda: guardians() == [])
@@ -244,8 +246,8 @@ async def test_no_guardian_stays(tmp_path: Path) -> None:
     assert guardians() == []
 
 
-async def test_a_guardian_whose_pipe_nobody_holds_ends_what_it_guards(tmp_path: Path) -> None:
-    """Though its parent lives: it has missed what the guardian adopted meanwhile."""
+async def test_a_guardian_whose_pipe_is_closed_ends_its_processes(tmp_path: Path) -> None:
+    """Although its parent lives: the parent no longer knows what the guardian has adopted."""
     reader, writer = os.pipe()
     command = ["bash", "-c", "(setsid sleep 71012 &)"]
     line = guarded(command, cwd=tmp_path, env=os.environ, mark=uuid4().hex, status_fd=writer)
@@ -262,13 +264,13 @@ async def test_a_guardian_whose_pipe_nobody_holds_ends_what_it_guards(tmp_path: 
 def guardians() -> list[int]:
     found = []
     for process in psutil.Process().children():
-        with suppress(psutil.Error):  # it ended while it was looked at
+        with suppress(psutil.Error):  # it ended during the look
             found += [process.pid] if "guardian.py" in " ".join(process.cmdline()) else []
     return found
 
 
-async def test_runs_that_are_called_alike_in_two_stores_are_two(tmp_path: Path) -> None:
-    """What ends the processes of one leaves those of the other; both are ended for good."""
+async def test_runs_with_the_same_id_in_two_stores_are_separate(tmp_path: Path) -> None:
+    """Ending the processes of one leaves those of the other. Both are ended in the end."""
     policies = parse_policies("{name: org, limits: {max_tool_calls: 9}}")
     async with AsyncExitStack() as opened:
         handles = []
@@ -307,7 +309,7 @@ def kill(*about):
     os.environ.clear()
     os.execv("/bin/sleep", ["sleep", sys.argv[2]])
 """
-"""By a daemon of no session, environment or parent of the run, which stays."""
+"""By a daemon without the run's session, environment or parent, which stays."""
 
 
 def killing(folder: Path) -> str:
@@ -317,8 +319,8 @@ def killing(folder: Path) -> str:
     return f"{sys.executable} {program} {folder / 'killed'} 71010"
 
 
-async def test_a_guardian_that_is_killed_fails_the_run_and_what_killed_it_is_ended(tmp_path: Path) -> None:
-    """Whatever the command itself ends with; the record says what happened."""
+async def test_a_killed_guardian_fails_the_run_and_the_killer_is_ended(tmp_path: Path) -> None:
+    """Whatever the command's exit code is. The event log says what happened."""
     policies = parse_policies("{name: org, limits: {max_tool_calls: 9}}")
     async with Supervisor(MemoryStore()) as supervisor:
         line = f"{killing(tmp_path)}; sleep 71010"
@@ -331,8 +333,8 @@ async def test_a_guardian_that_is_killed_fails_the_run_and_what_killed_it_is_end
     assert sleepers(71010) == []
 
 
-async def test_a_guardian_that_is_killed_once_its_command_is_over_fails_the_run(tmp_path: Path) -> None:
-    """The guardian stays for what the command has left, which kills it then."""
+async def test_a_guardian_killed_after_its_command_ended_fails_the_run(tmp_path: Path) -> None:
+    """The guardian stays for the processes that the command left, one of which kills it."""
     commands = Subprocesses(uuid4().hex)
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
@@ -351,7 +353,7 @@ async def test_a_guardian_that_is_killed_once_its_command_is_over_fails_the_run(
 
 
 async def test_a_client_whose_guardian_is_killed_has_failed(tmp_path: Path) -> None:
-    """Also where nobody notices that it has ended; what killed it is ended with it."""
+    """Also if nobody notices the client's end. The killer is ended too."""
     with pytest.raises(ProviderError, match=r"was killed \(signal 9\)"):  # noqa: PT012 - leaving is what raises
         async with client_of(f"{killing(tmp_path)}; sleep 71010", tmp_path) as client:
             await until(lambda: (tmp_path / "killed").exists())
@@ -361,8 +363,8 @@ async def test_a_client_whose_guardian_is_killed_has_failed(tmp_path: Path) -> N
     assert sleepers(71010) == []
 
 
-async def test_what_is_left_of_a_lost_run_is_found_without_environment_and_parents(tmp_path: Path) -> None:
-    """By the limit that its guardian gave it; that of another run is another."""
+async def test_processes_of_a_lost_run_are_found_without_environment_and_parents(tmp_path: Path) -> None:
+    """By the resource limit that the guardian set. The limit of another run differs."""
     mark = uuid4().hex
     line = f"{killing(tmp_path)}; exec sleep 71011"
     async with start_client("agent", ["bash", "-c", line], cwd=tmp_path, env=dict(os.environ), mark=mark) as client:

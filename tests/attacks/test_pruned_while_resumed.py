@@ -1,4 +1,4 @@
-"""A session is pruned while somebody resumes it, at every moment: its limits are never counted from zero."""
+"""A session is pruned while it is resumed, at every moment: its limits never restart from zero."""
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -25,7 +25,7 @@ Step = Callable[[], Awaitable[object]]
 
 
 class Interrupted:
-    """A store, before whose n-th call something else happens to it; `calls` have come so far."""
+    """A store in which something else happens before the n-th call; `calls` is the number of calls so far."""
 
     def __init__(self, store: Store, at: int, happens: Step) -> None:
         self._store = store
@@ -41,7 +41,7 @@ class Interrupted:
         async def call(*given: Any, **named: Any) -> Any:
             self.calls += 1
             if self.calls == self._at:
-                with anyio.CancelScope(shield=True):  # whatever becomes of who calls, it happens whole
+                with anyio.CancelScope(shield=True):  # it finishes even if the caller is cancelled
                     await self._happens()
             return await found(*given, **named)
 
@@ -53,7 +53,7 @@ def agent(calls: int) -> FakeAdapter:
 
 
 async def ran(store: Any, adapter: FakeAdapter) -> list[str]:
-    """The calls of a run of the session that ran; none where it is not resumed, since it was pruned."""
+    """The calls that ran in a run of the session; none if the session was pruned and so not resumed."""
     with suppress(UsageError):
         await run_once(adapter, "go", policies=POLICIES, store=store, session_id="s")
     return [call.id for call in adapter.ran]
@@ -65,10 +65,8 @@ async def pruned(store: Any) -> int:
 
 
 @pytest.mark.parametrize("at", range(1, 14))
-async def test_a_session_pruned_at_any_moment_of_a_start_is_counted_on_or_not_resumed(
-    at: int, tmp_path: Path
-) -> None:
-    """Two calls of three are used; what resumes the session has one more, whatever goes on beside it."""
+async def test_a_session_pruned_during_a_start_keeps_its_count_or_is_not_resumed(at: int, tmp_path: Path) -> None:
+    """At any moment. Two calls of three are used, so a resumed session has one more, whatever happens in parallel."""
     path = tmp_path / "s.db"
     async with SQLiteStore(path) as store:
         assert len(await ran(store, agent(2))) == 2
@@ -84,7 +82,7 @@ async def test_a_session_pruned_at_any_moment_of_a_start_is_counted_on_or_not_re
     report = audited(path)
 
     assert report.findings == ()
-    if removed == [1]:  # before the run had the session, or when it was over
+    if removed == [1]:  # before the run had the session, or after it had ended
         assert more == [] or left == ["record_pruned"]
         assert "run_started" not in left
     else:
@@ -92,8 +90,8 @@ async def test_a_session_pruned_at_any_moment_of_a_start_is_counted_on_or_not_re
 
 
 @pytest.mark.parametrize("at", range(1, 7))
-async def test_a_session_resumed_at_any_moment_of_a_prune_is_kept_or_gone_before(at: int, tmp_path: Path) -> None:
-    """Whole: never the beginning of its record alone."""
+async def test_a_session_resumed_during_a_prune_is_kept_whole_or_already_gone(at: int, tmp_path: Path) -> None:
+    """At any moment. Never does only the beginning of its log remain."""
     path = tmp_path / "s.db"
     more: list[str] = []
     async with SQLiteStore(path) as store:

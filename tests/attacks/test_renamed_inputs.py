@@ -1,4 +1,4 @@
-"""An input that a client sends under another name is no input that is missing."""
+"""An input that a client sends under an unknown name is not treated as missing."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ CASES = [
 
 
 def given(tool: Tool, *names: str, **more: Any) -> dict[str, Any]:
-    """A call's input with these portable inputs, where the client has them."""
+    """A call's input with these portable inputs, as far as the client has them."""
     found: dict[str, Any] = {}
     for name in names:
         path = tool.inputs.get(name, (f"$.{name}",))[0]
@@ -30,14 +30,14 @@ def given(tool: Tool, *names: str, **more: Any) -> dict[str, Any]:
 
 
 def decided(rule: str, tools: tuple[Tool, ...], tool: Tool, input: dict[str, Any]) -> str:
-    """What a policy of one rule decides of a call."""
+    """The decision of a policy with one rule on a call."""
     text = f"{{name: p, on_violation: deny, tool_rules: [{{{rule}}}]}}"
     monitor = compile_policy(parse_policies(text)[0], tools=tools).monitor()
     return str(monitor.propose(ToolCall(id="c", name=tool.name, input=input)).action)
 
 
-def test_an_optional_input_under_another_name_meets_its_rule() -> None:
-    """Of a call that lacks it and has an input that nobody knows: denied, and never allowed by it; replayed, too."""
+def test_a_rule_on_an_optional_input_applies_if_it_may_be_renamed() -> None:
+    """The call lacks the input and has an unknown one: a deny matches, an allow does not; also from the log."""
     for client, tool, name in CASES:
         act = tool.acts[0]
         has = needed(act)
@@ -57,8 +57,8 @@ def test_an_optional_input_under_another_name_meets_its_rule() -> None:
             assert decided(denied, tools, tool, given(tool, *has, elsewhere=None)) == "allow", (client, tool, name)
 
 
-def test_an_optional_input_whose_parts_are_renamed_meets_its_rule() -> None:
-    """The input is there, what is looked for in it is not."""
+def test_a_rule_on_a_part_of_an_optional_input_applies_if_it_may_be_renamed() -> None:
+    """The input is there; the part that the rule reads is not."""
     [tool] = [tool for tool in CLIENTS["claude"] if tool.name == "MultiEdit"]
     input = {"file_path": "x", "edits": [{"old_string": "a", "new_text": "etc"}]}
     denied = "deny: [{tool: edit, where: [{path: $.content, contains: etc}]}]"
@@ -67,8 +67,8 @@ def test_an_optional_input_whose_parts_are_renamed_meets_its_rule() -> None:
     assert decided(denied, CLIENTS["claude"], tool, {**input, "edits": []}) == "allow"
 
 
-def test_what_a_client_is_known_to_take_is_no_other_input() -> None:
-    """A new option of a tool would else deny its every call: the tables have those that the clients have today."""
+def test_inputs_that_a_client_is_known_to_have_are_not_renamed_ones() -> None:
+    """Otherwise a tool's new option would deny its every call. The tables have the options of today's clients."""
     for client in TABLES:
         for tool in TABLES[client]:
             own = {name for act in tool.acts for name in PORTABLE.get(act, ())}

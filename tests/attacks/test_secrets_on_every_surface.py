@@ -1,4 +1,4 @@
-"""Secrets planted in runs that ended, wait and were only created: no page, stream, message, span or line has one."""
+"""Secrets in ended, pending and created runs: no page, stream, message, span or log line shows one."""
 
 import json
 import signal
@@ -48,7 +48,7 @@ ABOUT = {"tool_name": "deploy", "tool_call_id": "c", "tool_input": {"to": ALL, "
 
 
 class Planted:
-    """A store with secrets in every place that takes a text, and what telemetry made of its runs."""
+    """A store with secrets in every text, and the telemetry of its runs."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "runs.db"
@@ -78,7 +78,7 @@ class Planted:
             await KillSwitch(store).block_starts(by=ALL, reason=ALL, tenant="t")
 
     async def ask_again(self) -> None:
-        """One more call waits for a person."""
+        """One more call needs approval."""
         async with SQLiteStore(self.path) as store, Supervisor(store) as supervisor:
             handle = await supervisor.start(FakeAdapter([Pause()]), ALL, policies=POLICIES)
             await cancel_for_approval(store, handle, handle.run_id, {**ABOUT, "tool_call_id": "asked-again"})
@@ -90,14 +90,14 @@ def planted_store(tmp_path_factory: pytest.TempPathFactory) -> Planted:
     return Planted(tmp_path_factory.mktemp("planted"))
 
 
-def test_spans_with_content_have_none(planted_store: Planted) -> None:
+def test_spans_with_content_have_no_secret(planted_store: Planted) -> None:
     """Prompts, inputs, outputs, reasons and labels are there, redacted."""
     text = " ".join(span.to_json() for span in planted_store.spans.get_finished_spans())
     assert "[redacted:" in text
     assert secrets_in(text.replace("\\n", "\n")) == []
 
 
-def test_messages_of_the_webhook_have_none(planted_store: Planted) -> None:
+def test_webhook_messages_have_no_secret(planted_store: Planted) -> None:
     """Every event of the store in its envelope."""
 
     async def sent() -> list[bytes]:
@@ -119,8 +119,8 @@ PATHS = [
 ]
 
 
-def test_the_web_api_and_its_streams_have_none(planted_store: Planted) -> None:
-    """Every address that can be read, whatever it answers."""
+def test_the_web_api_and_its_streams_have_no_secret(planted_store: Planted) -> None:
+    """Every readable URL, whatever its status."""
     with web_server.site(planted_store.path.parent) as site:
         answers = {path: site.ask("GET", path) for path in PATHS}
         waiting = answers["/api/approvals"].data["approvals"]
@@ -143,8 +143,8 @@ COMMANDS = [
 ]  # fmt: skip
 
 
-def test_commands_have_none(planted_store: Planted, capfd: pytest.CaptureFixture[str]) -> None:
-    """Both streams of each."""
+def test_commands_have_no_secret(planted_store: Planted, capfd: pytest.CaptureFixture[str]) -> None:
+    """On either output."""
     redacted = 0
     for command in COMMANDS:
         with pytest.raises(SystemExit):
@@ -157,8 +157,8 @@ def test_commands_have_none(planted_store: Planted, capfd: pytest.CaptureFixture
 
 
 @pytest.mark.parametrize("command", [("tail", "-f", "-n", "999", "--json"), ("approvals", "--watch", "--json")])
-def test_what_shows_events_live_has_none(planted_store: Planted, command: tuple[str, ...]) -> None:
-    """Until it is interrupted: what was there and what comes."""
+def test_live_output_has_no_secret(planted_store: Planted, command: tuple[str, ...]) -> None:
+    """Until it is interrupted: earlier events and new ones."""
     process = subprocess.Popen(
         [*PROCTOR, *command, "--store", str(planted_store.path)],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -181,10 +181,10 @@ def test_what_shows_events_live_has_none(planted_store: Planted, command: tuple[
     assert found_in_json(*came, *rest) == []
 
 
-def test_an_exported_run_judged_again_shows_none(
+def test_evaluating_an_exported_run_shows_no_secret(
     planted_store: Planted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """`eval` on what the store has, and its reports in files."""
+    """`eval` on the store's export, and its reports in files."""
     monkeypatch.chdir(tmp_path)
     Path("p.json").write_text(json.dumps({"name": "p", "tool_rules": [{"deny": ["delete"], "reason": ALL}]}))
     lines = [encode_event(event).decode() for event in planted_store.events if event.run_id == "ended"]
@@ -204,15 +204,15 @@ def test_an_exported_run_judged_again_shows_none(
             assert found_in_json(shown.out, shown.err, *written) == []
 
 
-def test_a_search_of_runs_does_not_tell_what_is_hidden(planted_store: Planted) -> None:
-    """Else a secret could be guessed letter by letter."""
+def test_a_search_of_runs_does_not_match_redacted_text(planted_store: Planted) -> None:
+    """Otherwise a secret could be guessed letter by letter."""
     with web_server.site(planted_store.path.parent) as site:
         for words in (SECRETS["github-token"], SECRETS["github-token"][:14]):
             assert site.get(f"/api/runs?q={words}")["runs"] == []
 
 
 def found_in_json(*texts: str) -> list[str]:
-    """Which of the planted secrets stand in texts, as they are or as JSON has them."""
+    """The planted secrets that appear in these texts, literally or as JSON."""
     return [
         name for name, heart in HEARTS.items() for text in texts if heart in text or json.dumps(heart)[1:-1] in text
     ]

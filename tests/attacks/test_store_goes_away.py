@@ -1,4 +1,4 @@
-"""A store that goes away under a run: no call is permitted, the run ends, and its error says why."""
+"""A store that vanishes under a run: no call is allowed, the run ends, and its error gives the reason."""
 
 import os
 import shutil
@@ -50,7 +50,7 @@ def replace_by_nothing(path: Path) -> None:
 
 
 def cut(file: Path, left: int) -> None:
-    """To so many bytes, or by so many."""
+    """To this many bytes, or by this many."""
     os.truncate(file, left if left >= 0 else file.stat().st_size + left)
 
 
@@ -85,9 +85,9 @@ WAYS: dict[str, Callable[[Path], object]] = {
     "cut to nothing": lambda path: cut(path, 0),
     "cut short": cut_in_half,
 }
-"""How a store goes."""
+"""How a store vanishes."""
 CUT_INDEX = ("cut the index to nothing", "cut the index short")
-"""While a commit is under way, the system ends a process whose index is cut, by SIGBUS: nothing can stop that."""
+"""If the index is cut during a commit, the kernel ends the process with SIGBUS, which can't be prevented."""
 
 
 @pytest.fixture
@@ -98,8 +98,8 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_no_call_is_permitted_and_the_run_ends(way: str, path: Path) -> None:
-    """The agent itself does it, between two of its calls."""
+async def test_no_call_is_allowed_and_the_run_ends(way: str, path: Path) -> None:
+    """The agent itself removes the store, between two of its calls."""
 
     async def tamper() -> None:
         WAYS[way](path)
@@ -117,11 +117,11 @@ async def test_no_call_is_permitted_and_the_run_ends(way: str, path: Path) -> No
 
 
 @pytest.mark.parametrize("way", [way for way in WAYS if way not in CUT_INDEX])
-async def test_an_agent_that_is_not_held_is_ended(way: str, path: Path) -> None:
-    """What it reports next cannot be recorded."""
+async def test_an_agent_without_a_gate_is_cancelled(way: str, path: Path) -> None:
+    """Its next event can't be recorded."""
 
     async def tamper() -> None:
-        token = 0  # once its start is stored, nothing is being written
+        token = 0  # once its start is stored, no write is in progress
         while not [event async for event in store.read("s") if isinstance(event, ToolCallStarted)]:
             token = await store.wait(token, PATIENCE_S)
         WAYS[way](path)
@@ -136,7 +136,7 @@ async def test_an_agent_that_is_not_held_is_ended(way: str, path: Path) -> None:
 
 
 async def test_every_run_on_the_store_ends_and_none_starts(path: Path) -> None:
-    """The next call of each is refused, and there is no new run."""
+    """The next call of each is denied, and no new run starts."""
     go_on = anyio.Event()
     adapters = [FakeAdapter([Ask(name="read", first=go_on.wait), Pause()]) for _ in range(3)]
     errors = []
@@ -184,14 +184,14 @@ async def main(path, then, size):
 for size in sys.argv[3:]:
     anyio.run(main, f"{sys.argv[1]}/{size}.db", sys.argv[2], int(size))
 """
-"""A process that opens stores in the folder named first, each of which has its index cut to a size."""
+"""A process that opens stores in the folder given first; their index is cut to a size."""
 SIZES = ("0", "100", "4096")
 COUNT = "SELECT count(*) FROM events"
 
 
 @pytest.mark.parametrize("then", ["append", "read", "close"])
-def test_an_index_cut_short_ends_no_process_and_loses_nothing(tmp_path: Path, then: str) -> None:
-    """It is memory that is read: behind the end of its file the system ends a process by SIGBUS."""
+def test_a_truncated_index_ends_no_process_and_loses_nothing(tmp_path: Path, then: str) -> None:
+    """The index is mapped memory: reading beyond the end of its file raises SIGBUS."""
     child = subprocess.run([sys.executable, "-c", CUT, tmp_path, then, *SIZES], capture_output=True, text=True)
     stored = [stored_rows(tmp_path / f"{size}.db", COUNT)[0][0] for size in SIZES]
 
@@ -199,8 +199,8 @@ def test_an_index_cut_short_ends_no_process_and_loses_nothing(tmp_path: Path, th
     assert stored == [300] * len(SIZES)
 
 
-async def test_a_store_that_is_written_by_others_and_grows_is_still_there(path: Path) -> None:
-    """Nothing of this is taken for an attack: another process's checkpoint moves the log into the file."""
+async def test_a_store_that_grows_and_is_checkpointed_by_others_is_still_there(path: Path) -> None:
+    """These are no attacks: another process's checkpoint moves the log into the file."""
     async with SQLiteStore(path) as store, SQLiteStore(path) as other:
         for n in range(3):
             await run_once(FakeAdapter([Ask(name="read")]), f"go {n}", policies=[POLICY], store=other)
@@ -212,8 +212,8 @@ async def test_a_store_that_is_written_by_others_and_grows_is_still_there(path: 
 
 
 @pytest.mark.parametrize("bytes_cut", [1, 100, 4000, 4120, 5000])
-def test_a_log_that_is_cut_while_a_commit_is_under_way_is_noticed_after_it(path: Path, bytes_cut: int) -> None:
-    """SQLite writes on behind the hole: what was committed before is not what it was, though the log is as long."""
+def test_a_log_truncated_during_a_commit_is_noticed_after_it(path: Path, bytes_cut: int) -> None:
+    """SQLite writes on after the hole, so the log's length is right and the earlier commits are damaged."""
     with closing(open_for_writing(path, synchronous="FULL", busy_timeout_s=1.0, max_bytes=None)) as connection:
         connection.execute("CREATE TABLE t (x)")
         file = IntactFile(path)
@@ -228,10 +228,10 @@ def test_a_log_that_is_cut_while_a_commit_is_under_way_is_noticed_after_it(path:
 
 
 @pytest.mark.parametrize("then", ["TRUNCATE", "RESTART"])
-def test_a_log_that_another_process_empties_between_two_reads_is_whole(
+def test_a_log_that_another_process_resets_between_two_reads_is_intact(
     path: Path, monkeypatch: pytest.MonkeyPatch, then: str
 ) -> None:
-    """Its index was read before, the log itself after a checkpoint of the other, with or without its next commit."""
+    """The index was read before, the log after the other's checkpoint, with or without its next commit."""
     with closing(open_for_writing(path, synchronous="FULL", busy_timeout_s=1.0, max_bytes=None)) as connection:
         connection.execute("CREATE TABLE t (x)")
         file = IntactFile(path)

@@ -1,4 +1,4 @@
-"""Text that people are shown, on a terminal and elsewhere, is what it looks like."""
+"""Text that people see, on a terminal and elsewhere, can't disguise itself."""
 
 import ast
 import json
@@ -24,8 +24,8 @@ from proctor.adapters.kit.display_text import escape_control
 from proctor.supervisor import StoreError
 
 HOSTILE = "a\x1b[2J\x1b]0;t\x07b\u202ec\u2066d\u200be\x9b31mf\x7fg\rh\u2028i\u3164\u034fj\ufe0f\U000e0100"
-"""Clears the screen, sets the title, turns the direction, hides, colours in one byte, goes back to the left, shows
-nothing though it counts as printable.
+"""Clears the screen, sets the title, reverses the direction, hides, colours in one byte, returns to the left, is
+invisible although printable.
 """
 PROCTOR = (sys.executable, "-m", "proctor")
 Call = Callable[..., tuple[int, bytes]]
@@ -44,7 +44,9 @@ def environment(folder: Path) -> dict[str, str]:
 
 @pytest.fixture
 def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]) -> Call:
-    """Runs a command in a folder with hostile files; gives its code and output, which are safe to show."""
+    """Runs a command in a folder with hostile files; returns its exit code and output, and asserts that the output is
+    safe.
+    """
     monkeypatch.chdir(tmp_path)
     for name, value in environment(tmp_path).items():
         monkeypatch.setenv(name, value)
@@ -82,8 +84,8 @@ def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.Ca
 
 
 @pytest.mark.parametrize("form", [(), ("--json",)])
-def test_a_run_and_its_record(call: Call, form: tuple[str, ...]) -> None:
-    """Live, and read again: the prompt, what the agent says, names and inputs of calls, outputs, the error."""
+def test_a_run_and_its_event_log_are_shown_safely(call: Call, form: tuple[str, ...]) -> None:
+    """Live and later: the prompt, the agent's messages, names and inputs of calls, outputs, the error."""
     script = ("--adapter", "scripted", "--set", "script=agent.yaml")
     code, shown = call("run", *script, "--policy", "policy.json", *form, HOSTILE)
     stored = [call(*command, *form) for command in (("runs",), ("show", "last"), ("tail",), ("explain", "last"))]
@@ -94,7 +96,7 @@ def test_a_run_and_its_record(call: Call, form: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize("form", [(), ("--json",)])
-def test_traces_and_policies(call: Call, form: tuple[str, ...]) -> None:
+def test_session_logs_and_policies_are_shown_safely(call: Call, form: tuple[str, ...]) -> None:
     """Ids of sessions and calls, names of policies and rules, sources of problems."""
     policy = ("--policy", "policy.json")
     answers = [
@@ -106,13 +108,13 @@ def test_traces_and_policies(call: Call, form: tuple[str, ...]) -> None:
         call("check", "policy.json", *form),
     ]
     if form:
-        call("migrate", "policy.json", *form)  # as text it is a document, exact but on a terminal
+        call("migrate", "policy.json", *form)  # as text it is a document, exact unless on a terminal
 
     assert answers[0][0] == 1
 
 
-def test_a_line_break_in_a_text_makes_no_line(call: Call, tmp_path: Path) -> None:
-    """One that looks like the program's own."""
+def test_a_line_break_in_a_text_starts_no_line(call: Call, tmp_path: Path) -> None:
+    """The line could look like one of the program."""
     for file in ("policy.json", "trace.jsonl"):
         text = (tmp_path / file).read_text()
         (tmp_path / file).write_text(text.replace(json.dumps(HOSTILE), json.dumps(f"{HOSTILE}\nforged")))
@@ -129,8 +131,8 @@ def test_a_line_break_in_a_text_makes_no_line(call: Call, tmp_path: Path) -> Non
     assert b" forged" in shown[0][1]
 
 
-def test_names_that_do_not_exist(call: Call, tmp_path: Path) -> None:
-    """What was requested comes back in an error."""
+def test_unknown_names_are_shown_safely(call: Call, tmp_path: Path) -> None:
+    """An error repeats what was requested."""
     call("run", "--adapter", "scripted", "--set", "script=agent.yaml", "x")
     (tmp_path / "bad.yaml").write_text(f"name: p\nrules:\n  - {{type: {json.dumps(HOSTILE)}}}\n")
     for command in (("show",), ("explain",), ("approve",), ("deny",), ("kill", "--run"), ("kill", "--session")):
@@ -143,8 +145,8 @@ def test_names_that_do_not_exist(call: Call, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", [(), ("--json",)])
-def test_a_call_that_waits_for_a_person(call: Call, form: tuple[str, ...], tmp_path: Path) -> None:
-    """Its tool, its input and the rule's reason, in the inbox and in the answer to whoever acts."""
+def test_a_pending_call_is_shown_safely(call: Call, form: tuple[str, ...], tmp_path: Path) -> None:
+    """Its tool, its input and the rule's reason, in the inbox and in the reply to an answer."""
     rule = {"deny": [{"tool": "*"}], "action": "request_approval", "reason": HOSTILE}
     (tmp_path / "asks.json").write_text(json.dumps({"name": HOSTILE, "tool_rules": [rule]}))
     agent = ("--adapter", "scripted", "--set", "script=agent.yaml", "--policy", "asks.json")
@@ -163,8 +165,8 @@ def test_a_call_that_waits_for_a_person(call: Call, form: tuple[str, ...], tmp_p
             pass
 
 
-def test_policies_that_are_tried_and_installed(call: Call, tmp_path: Path) -> None:
-    """Names in a file of tests, and a hook's settings."""
+def test_tested_and_installed_policies_are_shown_safely(call: Call, tmp_path: Path) -> None:
+    """Names in a file of policy tests, and the settings of a hook."""
     case = {"name": HOSTILE, "calls": [{"tool": HOSTILE, "input": {HOSTILE: HOSTILE}, "expect": "deny"}]}
     (tmp_path / "one.json").write_text(json.dumps({"policies": ["policy.json"], "tests": [case]}))
     for form in ((), ("--json",)):
@@ -195,15 +197,15 @@ PLACES = {
     "supervisor/log.py": "what structlog shows as `repr` does, redacted",
     "supervisor/testing/damaged_output.py": "bytes of a test",
 }
-"""The files that write to standard output or error, and what makes their text fit to be shown."""
+"""The files that write to standard output or error, and what makes their text safe."""
 
 
 MAY_WRITE = r"print|os\.write|click\.s?echo|logging\.|sys\.std|PrintLogger|def escape_control"
-"""In a module that writes to a terminal or cleans text for it; those without are not looked through."""
+"""A module that writes to a terminal, or cleans text for one, has one of these; others are not inspected."""
 
 
 def writes(tree: ast.AST) -> bool:
-    """Whether a module writes to the terminal: prints, or gives standard output or error to something."""
+    """Whether a module writes to the terminal: it prints, or passes on standard output or error."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
             name = ast.unparse(node.func)
@@ -218,8 +220,8 @@ def writes(tree: ast.AST) -> bool:
     return False
 
 
-def test_every_place_that_writes_to_a_terminal_is_known_and_one_file_cleans_text() -> None:
-    """A new one is listed with what cleans its text; one that is gone is taken from the list."""
+def test_every_module_that_writes_to_a_terminal_is_listed_and_one_file_cleans_text() -> None:
+    """A new one is listed with what cleans its text; a removed one is deleted from the list."""
     modules = (path for folder in ("adapters", "supervisor", "policies") for path in (ROOT / folder).rglob("*.py"))
     texts = {str(path.relative_to(ROOT)): path.read_text() for path in modules}
     trees = {name: ast.parse(text) for name, text in texts.items() if re.search(MAY_WRITE, text)}
@@ -236,8 +238,8 @@ def test_every_place_that_writes_to_a_terminal_is_known_and_one_file_cleans_text
     }
 
 
-def test_what_the_mcp_proxy_reports_is_fit_to_be_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    """On both of its forms: no character of C0 or C1, none that turns or hides, no key."""
+def test_reports_of_the_mcp_proxy_are_shown_safely(capsys: pytest.CaptureFixture[str]) -> None:
+    """In both formats: no C0 or C1 character, none that reverses or hides text, no key."""
     pytest.importorskip("mcp", reason="needs the MCP library: pip install '.[mcp]'")
     from proctor.adapters.cli.commands.agents import _echo, _echo_json
     from proctor.adapters.mcp_proxy.messages import short, unread
@@ -253,8 +255,8 @@ def test_what_the_mcp_proxy_reports_is_fit_to_be_shown(capsys: pytest.CaptureFix
     assert len(short("x" * 1000)) <= 200
 
 
-def test_a_log_entry_on_the_terminal_is_fit_to_be_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    """Whatever an error or a webhook's answer has in it."""
+def test_a_log_entry_on_the_terminal_is_shown_safely(capsys: pytest.CaptureFixture[str]) -> None:
+    """Whatever an error or a webhook's response contains."""
     record = logging.LogRecord("proctor", logging.WARNING, "", 0, WITH_A_SECRET, (), None)
     NoteHandler().handle(record)
     shown = capsys.readouterr().err
@@ -275,8 +277,8 @@ tool_rules:
 
 
 @pytest.mark.parametrize("agent", CLIENTS)
-def test_what_an_agent_shows_its_person_is_fit_to_be_shown(agent: str, tmp_path: Path) -> None:
-    """The question about a call, the reason why it is denied, what a rule notes, and why nothing could be judged."""
+def test_texts_that_an_agent_shows_its_user_are_safe(agent: str, tmp_path: Path) -> None:
+    """The question about a call, the reason of a denial, a rule's note, and why nothing could be evaluated."""
     judge = judging(tmp_path, RULES)
     calls = [
         ("Bash", {"command": f"zz {WITH_A_SECRET}"}),

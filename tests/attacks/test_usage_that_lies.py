@@ -1,4 +1,4 @@
-"""Usage reports that cannot be true are errors that name the field, and none is priced below what it says."""
+"""Impossible usage reports are errors that name the field, and no report is priced below its own figures."""
 
 import math
 from typing import Any
@@ -21,7 +21,7 @@ RATES = {
     "cache_write_usd_per_mtok": 5_000_000,
     "reasoning_usd_per_mtok": 9_000_000,
 }
-"""USD 4 a token of input, and so on."""
+"""USD 4 per input token, and so on."""
 
 
 def start() -> Monitor:
@@ -38,8 +38,8 @@ WRONG = ["12", None, True, 1.5, math.nan, [1], -1]
 @pytest.mark.parametrize("scope", ["delta", "cumulative"])
 @pytest.mark.parametrize("value", WRONG, ids=repr)
 @pytest.mark.parametrize("field", COUNTS)
-def test_a_count_that_is_invalid_is_an_error_that_names_it(field: str, value: Any, scope: Any) -> None:
-    """And nothing of the report is counted."""
+def test_an_invalid_count_is_an_error_that_names_it(field: str, value: Any, scope: Any) -> None:
+    """Nothing of the report is counted."""
     monitor = start()
     with pytest.raises(EventError, match=field):
         monitor.observe(ev.TokenUsageUpdated(**{"scope": scope, "input_tokens": 7, field: value, "event_id": "e"}))
@@ -52,21 +52,21 @@ def test_a_count_that_is_invalid_is_an_error_that_names_it(field: str, value: An
 
 
 @pytest.mark.parametrize("value", ["1", True, math.nan, math.inf, -0.01, [1]], ids=repr)
-def test_a_cost_that_is_invalid_is_an_error_that_names_it(value: Any) -> None:
-    """A provider's own figure is believed, so it must be one."""
+def test_an_invalid_cost_is_an_error_that_names_it(value: Any) -> None:
+    """A provider's own cost is trusted, so it must be valid."""
     with pytest.raises(EventError, match="cost_usd"):
         start().observe(ev.TokenUsageUpdated(cost_usd=value))
 
 
 @pytest.mark.parametrize("text", ['"12"', "1.5", "null", "true"])
-def test_a_record_of_such_a_count_is_an_error_that_names_it(text: str) -> None:
-    """Where it is read."""
+def test_an_event_with_an_invalid_count_is_an_error_that_names_it(text: str) -> None:
+    """When it is decoded."""
     with pytest.raises(EventError, match="input_tokens"):
         decode_event('{"type": "token_usage_updated", "input_tokens": ' + text + "}")
 
 
-def test_a_figure_that_falls_lowers_nothing() -> None:
-    """Totals never go down, and what was counted is not counted again."""
+def test_a_total_that_falls_lowers_nothing() -> None:
+    """Totals never fall, and nothing is counted twice."""
     monitor = start()
     for total in (100, 40, 90, 110):
         monitor.observe(ev.TokenUsageUpdated(scope="cumulative", input_tokens=total))
@@ -75,15 +75,15 @@ def test_a_figure_that_falls_lowers_nothing() -> None:
 
 
 def priced(report: dict[str, int]) -> int:
-    """What a report says was used, at its rates."""
+    """The cost of a report's tokens at its rates."""
     read, written, reasoning = (report.get(f"{n}_tokens", 0) for n in ("cache_read", "cache_write", "reasoning"))
     plain = max(0, report.get("input_tokens", 0) - read - written)
     answered = max(0, report.get("output_tokens", 0) - reasoning)
     return 4 * plain + read + 5 * written + 8 * answered + 9 * reasoning
 
 
-def test_tokens_that_are_later_reported_as_uncached_are_paid_for() -> None:
-    """The sum did not grow, and what it costs did."""
+def test_tokens_that_are_later_reported_as_uncached_are_charged() -> None:
+    """The total did not grow, but its cost did."""
     monitor = start()
     for cached in (100, 0):
         monitor.observe(ev.TokenUsageUpdated(scope="cumulative", input_tokens=100, cache_read_tokens=cached))
@@ -96,8 +96,8 @@ reports = st.fixed_dictionaries({name: st.integers(0, 9) for name in COUNTS})
 
 @pytest.mark.parametrize("scope", ["cumulative", "delta"])
 @given(figures=st.lists(reports, min_size=1, max_size=5))
-def test_no_report_is_priced_below_what_it_says(scope: Any, figures: list[dict[str, Any]]) -> None:
-    """Whatever its parts and sums contradict: a part that is larger than its sum is paid for in full."""
+def test_no_report_is_priced_below_its_figures(scope: Any, figures: list[dict[str, Any]]) -> None:
+    """Even if parts and totals contradict each other: a part that exceeds its total is charged in full."""
     monitor, least = start(), 0
     for report in figures:
         monitor.observe(ev.TokenUsageUpdated(scope=scope, **report))
@@ -110,8 +110,8 @@ LIES: list[Any] = ["12", True, 1.5, math.nan, -1, [1], {}]
 
 
 @pytest.mark.parametrize("lie", LIES, ids=repr)
-def test_a_clients_figure_that_is_invalid_is_an_error_that_names_it(lie: Any) -> None:
-    """Taken for nothing, it would be a way to spend what nobody counts."""
+def test_a_clients_invalid_figure_is_an_error_that_names_it(lie: Any) -> None:
+    """If it were counted as zero, its usage would be free."""
     with pytest.raises(EventError, match="inputTokens"):
         UsageCount(fresh=True).update({"inputTokens": lie}, {}, None)
     with pytest.raises(EventError, match="inputTokens"):
@@ -123,7 +123,7 @@ def test_a_clients_figure_that_is_invalid_is_an_error_that_names_it(lie: Any) ->
 
 
 @pytest.mark.parametrize("lie", ["12", 12, True, [1]], ids=repr)
-def test_a_clients_report_that_has_no_figures_is_an_error(lie: Any) -> None:
+def test_a_clients_report_without_figures_is_an_error(lie: Any) -> None:
     """It may stand for any usage."""
     with pytest.raises(EventError, match="has no figures"):
         UsageCount(fresh=True).update(lie, {}, None)
@@ -138,8 +138,8 @@ def test_a_clients_report_that_has_no_figures_is_an_error(lie: Any) -> None:
 
 
 @pytest.mark.parametrize("lie", ["1", True, math.nan, math.inf, -0.01, [1]], ids=repr)
-def test_a_clients_cost_that_is_invalid_is_an_error_that_names_it(lie: Any) -> None:
-    """As that of a report is."""
+def test_a_clients_invalid_cost_is_an_error_that_names_it(lie: Any) -> None:
+    """As in a usage report."""
     with pytest.raises(EventError, match="amount"):
         CostMeter(0.0).usage_of({"cost": {"currency": "USD", "amount": lie}})
     with pytest.raises(EventError, match="costUSD"):
@@ -147,7 +147,7 @@ def test_a_clients_cost_that_is_invalid_is_an_error_that_names_it(lie: Any) -> N
 
 
 def test_a_clients_running_total_that_falls_is_an_error_that_names_it() -> None:
-    """What was used stays used; what a client then adds to the lower figure would be free."""
+    """Otherwise the usage that follows the lower figure would be free."""
     count, meter, cost = UsageCount(fresh=True), SessionMeter(), CostMeter(0.0)
     count.update({"inputTokens": 100, "outputTokens": 1}, {}, None)
     list(meter.usage_of({"m": {"outputTokens": 100, "costUSD": 1.0}}))

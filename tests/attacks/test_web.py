@@ -1,4 +1,4 @@
-"""What somebody without the right token, another site's page, or an agent might try on `proctor serve`."""
+"""Attempts on `proctor serve` without a valid token, from another site's page, or by an agent."""
 
 import json
 import os
@@ -35,12 +35,12 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 
 def paths() -> list[tuple[str, str]]:
-    """Every operation that needs a token, on things there are not."""
+    """Every operation that needs a token, on objects that do not exist."""
     return [(op.method, op.path.replace("{", "").replace("}", "")) for op in OPERATIONS if op.role is not None]
 
 
 def test_one_operation_needs_no_token(site: Site) -> None:
-    """It says one word, the same whoever asks."""
+    """It returns one word, the same for everyone."""
     assert [op.path for op in OPERATIONS if op.role is None] == ["/healthz"]
     assert {site.ask("GET", "/healthz", token=token).body for token in (None, ANA, "wrong")} == {b'{"status":"ok"}'}
 
@@ -49,8 +49,8 @@ def test_one_operation_needs_no_token(site: Site) -> None:
     "authorization",
     [None, "", "Bearer", "Bearer ", "Bearer wrong-token-1234567890", f"Bearer {ANA[:-1]}", f"Basic {ANA}", ANA],
 )
-def test_without_a_good_token_nothing_is_seen_or_done(tmp_path: Path, authorization: str | None) -> None:
-    """Whatever is asked; it is not even told whether there is such a thing. Too many wrong tokens get no answer."""
+def test_without_a_valid_token_nothing_can_be_read_or_done(tmp_path: Path, authorization: str | None) -> None:
+    """Not even whether an object exists. After too many wrong tokens, requests get no answer."""
     with web_server.site(tmp_path) as site:
         for n, (method, path) in enumerate(paths()):
             answer = site.ask(method, path, token=None, body={}, headers={"Authorization": authorization})
@@ -59,8 +59,8 @@ def test_without_a_good_token_nothing_is_seen_or_done(tmp_path: Path, authorizat
             assert answer.status == 429 or answer.headers["www-authenticate"] == "Bearer"
 
 
-def test_two_tokens_are_refused(site: Site) -> None:
-    """A proxy and a server that each take another one of them would disagree."""
+def test_two_tokens_are_rejected(site: Site) -> None:
+    """A proxy and a server that each use another of them would disagree."""
     request = (
         f"GET /api/me HTTP/1.1\r\nHost: {site.host}\r\nAuthorization: Bearer {EVE}\r\nAuthorization: Bearer {ANA}\r\n"
     )
@@ -68,15 +68,15 @@ def test_two_tokens_are_refused(site: Site) -> None:
     assert raw(site.host, f"{request}Connection: close\r\n\r\n".encode()).startswith(b"HTTP/1.1 401")
 
 
-def test_a_token_in_the_url_is_refused(site: Site) -> None:
+def test_a_token_in_the_url_is_rejected(site: Site) -> None:
     """URLs end up in logs and histories."""
     assert site.ask("GET", f"/api/me?token={ANA}", token=None).status == 401
     assert site.ask("GET", "/api/me", token=None, headers={"Cookie": f"token={ANA}"}).status == 401
 
 
 @pytest.mark.parametrize(("token", "allowed"), [(ANA, {"answer", "stop"}), (BEN, {"answer"}), (EVE, set())])
-def test_a_token_allows_its_roles_only(site: Site, token: str, allowed: set[str]) -> None:
-    """What another role may do is refused before anything is looked up."""
+def test_a_token_allows_only_its_roles(site: Site, token: str, allowed: set[str]) -> None:
+    """An operation of another role is rejected before anything is looked up."""
     for op in OPERATIONS:
         if op.role not in ("see", None):
             path = op.path.replace("{", "").replace("}", "")
@@ -95,8 +95,8 @@ def test_a_token_allows_its_roles_only(site: Site, token: str, allowed: set[str]
     "0.0.0.0:{port}",
 ])  # fmt: skip
 @pytest.mark.parametrize("path", ["/", "/api/runs", "/openapi.json", "/page/app.js"])
-def test_another_name_of_this_server_reaches_nothing(site: Site, host: str | None, path: str) -> None:
-    """DNS rebinding: a page's own name that is made to lead here."""
+def test_another_host_name_for_this_server_is_rejected(site: Site, host: str | None, path: str) -> None:
+    """DNS rebinding: an attacker's host name that resolves to this machine."""
     port = site.host.rpartition(":")[2]
     host = host and host.format(port=port)
     request = f"GET {path} HTTP/1.1\r\nAuthorization: Bearer {ANA}\r\nConnection: close\r\n"
@@ -106,7 +106,7 @@ def test_another_name_of_this_server_reaches_nothing(site: Site, host: str | Non
 
 
 @pytest.mark.parametrize("name", ["127.0.0.1", "localhost", "LOCALHOST", "[::1]"])
-def test_this_machines_names_of_itself_reach_it(site: Site, name: str) -> None:
+def test_the_machines_own_names_are_accepted(site: Site, name: str) -> None:
     """As people type them."""
     assert site.ask("GET", "/api/me", headers={"Host": f"{name}:{site.host.rpartition(':')[2]}"}).status == 200
 
@@ -118,18 +118,18 @@ def test_this_machines_names_of_itself_reach_it(site: Site, name: str) -> None:
     ("/api/me", {"Authorization": "Bearer none"}, 401),
     ("/", {"Host": "evil.example"}, 421),
 ], ids=["page", "api", "no token", "another name"])  # fmt: skip
-def test_a_wish_for_another_protocol_changes_no_answer(
+def test_a_request_to_switch_protocols_changes_nothing(
     site: Site, protocol: str, path: str, more: dict[str, str], status: int
 ) -> None:
-    """This server speaks HTTP/1.1 only, and asks for the name and the token first."""
+    """The server speaks only HTTP/1.1, and checks the host and the token first."""
     handshake = {"Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==", "Sec-WebSocket-Version": "13"}
     wish = {"Connection": "Upgrade", "Upgrade": protocol, **handshake}
 
     assert site.ask("GET", path, headers={**wish, **more}).status == status
 
 
-def test_two_hosts_reach_nothing(site: Site) -> None:
-    """The good one first or last."""
+def test_two_host_headers_are_rejected(site: Site) -> None:
+    """Whichever of them is valid."""
     for hosts in ((site.host, "evil.example"), ("evil.example", site.host)):
         lines = "".join(f"Host: {host}\r\n" for host in hosts)
         request = f"GET /api/me HTTP/1.1\r\n{lines}Authorization: Bearer {ANA}\r\nConnection: close\r\n\r\n"
@@ -144,14 +144,14 @@ def test_two_hosts_reach_nothing(site: Site) -> None:
     {"Sec-Fetch-Site": "cross-site"},
     {"Sec-Fetch-Site": "same-site"},
 ])  # fmt: skip
-def test_another_sites_page_may_not_ask(site: Site, headers: dict[str, str]) -> None:
-    """Not even with a good token; another port of this machine is another site too."""
+def test_another_sites_page_is_rejected(site: Site, headers: dict[str, str]) -> None:
+    """Even with a valid token. Another port of this machine is another site too."""
     assert site.ask("GET", "/api/me", headers=headers).status == 403
     assert site.ask("POST", "/api/runs/run_x/cancel", body={}, headers=headers).status == 403
 
 
-def test_nothing_allows_another_site_to_read(site: Site) -> None:
-    """A browser that asks first (CORS) is not told that it may."""
+def test_no_other_site_is_allowed_to_read(site: Site) -> None:
+    """A CORS preflight is not answered with permission."""
     headers = {"Origin": "https://evil.example", "Access-Control-Request-Method": "POST"}
     answers = [site.ask("OPTIONS", "/api/me", token=None, headers=headers), site.ask("OPTIONS", "/", token=None)]
 
@@ -160,8 +160,8 @@ def test_nothing_allows_another_site_to_read(site: Site) -> None:
 
 
 @pytest.mark.parametrize("kind", [None, "text/plain", "application/x-www-form-urlencoded", "multipart/form-data"])
-def test_what_a_form_can_send_is_refused(site: Site, kind: str | None) -> None:
-    """A body is JSON and says so."""
+def test_form_content_types_are_rejected(site: Site, kind: str | None) -> None:
+    """A body must be declared as JSON."""
     assert site.ask("POST", "/api/runs/run_x/cancel", body={}, headers={"Content-Type": kind}).status == 400
 
 
@@ -174,8 +174,8 @@ def test_what_a_form_can_send_is_refused(site: Site, kind: str | None) -> None:
     "/page/%00",
     "/../../etc/passwd",
 ])  # fmt: skip
-def test_no_other_file_is_shown(site: Site, path: str) -> None:
-    """The page's files are known by name; nothing is looked up on the disk."""
+def test_no_other_file_is_served(site: Site, path: str) -> None:
+    """The page's files are a fixed list; the disk is not searched."""
     answer = site.ask("GET", path, token=None)
 
     assert answer.status in (401, 404)
@@ -183,8 +183,8 @@ def test_no_other_file_is_shown(site: Site, path: str) -> None:
     assert b"import" not in answer.body
 
 
-def test_a_body_beyond_its_bound_is_refused(site: Site) -> None:
-    """Announced or not: no more than the bound is kept."""
+def test_a_body_beyond_its_bound_is_rejected(site: Site) -> None:
+    """Whether its length is declared or not. Only the bound is kept in memory."""
     large = b'{"reason": "' + b"x" * MOST_BODY + b'"}'
     chunk = b"%x\r\n%s\r\n" % (len(large), large)
     request = (
@@ -197,13 +197,13 @@ def test_a_body_beyond_its_bound_is_refused(site: Site) -> None:
 
 
 def test_deep_and_odd_json_is_an_error_of_the_request(site: Site) -> None:
-    """It does not bring the server down."""
+    """It does not crash the server."""
     for body in (b"[" * 30_000, b'{"reason": "\xff"}', b'{"reason": 1e999}', b"null", b""):
         assert site.ask("POST", "/api/runs/run_x/cancel", body=body).status == 400
 
 
-def test_every_answer_tells_browsers_to_run_nothing_of_others(site: Site) -> None:
-    """Errors too: code and style of this server's own files only, no frames, no guessed types, no referrer."""
+def test_every_response_forbids_foreign_content(site: Site) -> None:
+    """Errors too: only this server's scripts and styles, no frames, no content sniffing, no referrer."""
     for path in ("/", "/api/me", "/api/nothing", "/openapi.json", "/page/nothing"):
         for token in (ANA, None):
             answer = site.ask("GET", path, token=token)
@@ -211,8 +211,8 @@ def test_every_answer_tells_browsers_to_run_nothing_of_others(site: Site) -> Non
     assert "unsafe" not in HEADERS["content-security-policy"]
 
 
-def test_two_answers_that_race_are_one(site: Site) -> None:
-    """Of many that come at once the record has one; nobody is told that another one was taken."""
+def test_of_two_racing_answers_one_counts(site: Site) -> None:
+    """The event log has one of many concurrent answers, and no other author is told that theirs counts."""
     with web_server.going(site, ASKS, POLICY) as process:
         (waiting,) = site.until("/api/approvals", lambda found: found["total"] == 1)["approvals"]
         assert waiting["call"]["input"]["content"] == HOSTILE
@@ -232,8 +232,8 @@ def test_two_answers_that_race_are_one(site: Site) -> None:
     assert sorted(statuses) == [200] + [409] * 7
 
 
-def test_a_token_file_that_others_can_read_is_refused(tmp_path: Path) -> None:
-    """As is one with a token that could be guessed. A token without roles only sees."""
+def test_a_token_file_that_others_can_read_is_rejected(tmp_path: Path) -> None:
+    """So is one with a guessable token. A token without roles can only read."""
     from proctor.adapters.operations.identities import ROLES, read_tokens
     from proctor.supervisor.errors import UsageError
 
@@ -270,10 +270,12 @@ def test_a_token_file_that_others_can_read_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs a file of root's: run it as root")
-def test_a_token_file_of_roots_may_be_read_by_the_group_of_a_service(
+def test_a_token_file_of_root_may_be_readable_by_the_group_of_a_service(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A credential of systemd, a secret of Kubernetes: root's, 0440. Not by all, not to write, not another's."""
+    """A systemd credential or a Kubernetes secret: root's, 0440. Not readable by all, not writable, not another
+    user's.
+    """
     from proctor.adapters.operations.identities import read_tokens
     from proctor.supervisor.errors import UsageError
 

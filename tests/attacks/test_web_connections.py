@@ -1,4 +1,4 @@
-"""Thousands of raw connections to `proctor serve`: the holder of a token is answered all the same."""
+"""Thousands of raw connections to `proctor serve`: a client with a token is still answered."""
 
 import json
 import os
@@ -21,11 +21,11 @@ from proctor.adapters.web.server import REQUEST_S
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
 FILES = 160
-"""Open files that the server may have: what it can take is used up soon."""
+"""The open files that the server may have, so that its capacity is soon used up."""
 
 
 class Served(NamedTuple):
-    """A server, and the file that its standard error goes to."""
+    """A server, and the file of its standard error."""
 
     site: Site
     errors: Path
@@ -58,7 +58,7 @@ def serving(folder: Path, *more: str, files: int = FILES) -> Iterator[Served]:
 
 
 def flood(stack: ExitStack, site: Site, number: int, text: str) -> list[socket.socket]:
-    """So many connections that send a text and wait."""
+    """This many connections that send a text and wait."""
     host, port = site.host.split(":")
     found = []
     for _ in range(number):
@@ -85,10 +85,10 @@ HALVES = {
 }
 
 
-def test_connections_of_others_keep_no_holder_out(tmp_path: Path) -> None:
-    """However many there are, from the same address: everything is answered, and they make no noise. Whoever may only
-    see opens streams and halves: who may stop is answered. Those without a token are closed first: a stream of a
-    holder outlives them.
+def test_other_connections_do_not_lock_out_a_client_with_a_token(tmp_path: Path) -> None:
+    """However many there are, from the same address: everything is answered, and nothing is logged. If a reader opens
+    streams and unfinished requests, a client that may cancel is answered. Connections without a token are closed
+    first, so a client's stream outlives them.
     """
     with serving(tmp_path) as served, ExitStack() as watching:
         stream = flood(watching, served.site, 1, _get("/api/stream", served.site, ANA))[0]
@@ -110,14 +110,14 @@ def test_connections_of_others_keep_no_holder_out(tmp_path: Path) -> None:
 
 
 def answers(site: Site) -> bool:
-    """Whether a server tells that it is well, and a holder's name to that holder, and stops everything for one."""
+    """Whether a server answers its health check, tells a client its name, and cancels everything for it."""
     well = site.ask("GET", "/healthz", token=None)
     stopped = site.ask("POST", "/api/switch", body={"everything": True, "wait_s": 0})
     return (well.status, site.get("/api/me")["name"], stopped.status) == (200, "ana", 200)
 
 
 def test_a_request_must_be_complete_in_time(tmp_path: Path) -> None:
-    """What trickles in is closed, the first request of a connection and any other; a stream is not."""
+    """A slow request is closed, whether it is the first of its connection or not. A stream is not."""
     with serving(tmp_path) as served, ExitStack() as stack:
         half = f"GET /api/me HTTP/1.1\r\nHost: {served.site.host}\r\n"
         slow = flood(stack, served.site, 1, half)[0]
@@ -147,7 +147,7 @@ def test_a_request_must_be_complete_in_time(tmp_path: Path) -> None:
 
 
 def test_headers_have_a_bound(tmp_path: Path) -> None:
-    """A line that does not end, and too many of them."""
+    """An endless line, and too many lines."""
     with serving(tmp_path) as served, ExitStack() as stack:
         for text in ("GET /" + "a" * 100_000, "GET / HTTP/1.1\r\n" + "X: y\r\n" * 50_000):
             answer = _read_to_end(flood(stack, served.site, 1, text)[0])
@@ -168,12 +168,12 @@ AMBIGUOUS = {
     "a line end within a chunk's line": f"{CHUNKED}\r\n0;a\nb\r\n\r\n",
     "a trailer that is none": f"{CHUNKED}\r\n0\r\nno trailer\r\n\r\n",
 }
-"""Requests whose end another server may see elsewhere."""
+"""Requests that another server may end at another place."""
 
 
-def test_what_another_server_may_read_as_two_requests_is_none(tmp_path: Path) -> None:
-    """Each is one refusal and the end of its connection, without a word in the log: whatever was asked for, whether
-    its body is read or not, and also if it is answered already.
+def test_a_request_that_another_server_may_read_as_two_is_rejected(tmp_path: Path) -> None:
+    """Each is one error and the end of its connection, without a log entry: for every path, whether its body is read
+    or not, and even if it was answered already.
     """
     with serving(tmp_path) as served, ExitStack() as stack:
         for method, path in (("POST", "/api/switch"), ("GET", "/api/me"), ("GET", "/healthz")):
@@ -191,8 +191,8 @@ def test_what_another_server_may_read_as_two_requests_is_none(tmp_path: Path) ->
     assert served.errors.read_text() == ""
 
 
-def test_handshakes_that_never_end_keep_no_holder_out(tmp_path: Path) -> None:
-    """With TLS a connection is counted before it speaks it."""
+def test_endless_handshakes_do_not_lock_out_a_client_with_a_token(tmp_path: Path) -> None:
+    """A connection counts before its TLS handshake."""
     subprocess.run(
         [
             *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=127.0.0.1"),
@@ -213,8 +213,8 @@ def test_handshakes_that_never_end_keep_no_holder_out(tmp_path: Path) -> None:
     assert served.errors.read_text() == ""
 
 
-def test_followers_that_vanish_make_no_noise_and_keep_nobody_waiting(tmp_path: Path) -> None:
-    """In the midst of a long past, again and again; meanwhile the server says that it is well."""
+def test_subscribers_that_vanish_log_nothing_and_block_nobody(tmp_path: Path) -> None:
+    """In the middle of a long log, again and again. Meanwhile the server is healthy."""
     with serving(tmp_path, files=1024) as served, ExitStack() as stack:
         steps = "".join(f"  - say: line {n}\n" for n in range(3_000))
         session = ran(served.site, f"steps:\n{steps}", "name: any\n")[0]["session_id"]

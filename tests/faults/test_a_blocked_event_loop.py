@@ -1,4 +1,4 @@
-"""An agent that holds the thread: a watchdog says where, and a second signal ends the process."""
+"""An agent that blocks the thread: a watchdog reports where, and a second signal ends the process."""
 
 import signal
 import subprocess
@@ -54,7 +54,7 @@ anyio.run(main, backend=sys.argv[1])
 
 @contextmanager
 def blocked(backend: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """The program with its loop blocked, and what its watchdog says."""
+    """The program with its loop blocked, and its watchdog's report."""
     with subprocess.Popen(
         [sys.executable, "-u", "-c", PROGRAM, backend], stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
@@ -66,8 +66,8 @@ def blocked(backend: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
 
 
 @pytest.mark.anyio
-async def test_what_it_says_of_many_runs_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """How many there are, and the first of them."""
+async def test_the_report_on_many_runs_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their number, and the first of them."""
     monkeypatch.setattr(watchdog, "BLOCKED_S", 0.0)
     with structlog.testing.capture_logs() as lines:
         watching = watchdog.Watchdog(structlog.get_logger(), lambda: [f"run-{n}" for n in range(10_000)])
@@ -83,8 +83,8 @@ async def test_what_it_says_of_many_runs_is_short(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
-def test_a_watchdog_says_what_blocks_the_loop(backend: str) -> None:
-    """On standard error, where the program has set up no log: the runs, the stack, on asyncio the task."""
+def test_a_watchdog_reports_what_blocks_the_loop(backend: str) -> None:
+    """On standard error, if the program has configured no log: the runs, the stack, and in asyncio the task."""
     with blocked(backend) as (process, line):
         assert "event='loop.blocked'" in line
         assert "run_ids=['run_that_blocks']" in line
@@ -98,11 +98,11 @@ def test_a_watchdog_says_what_blocks_the_loop(backend: str) -> None:
         assert process.wait(PATIENCE_S) == 0
 
 
-def test_a_second_signal_ends_the_process_though_its_loop_is_blocked() -> None:
-    """The first one cannot be heard."""
+def test_a_second_signal_ends_the_process_although_its_loop_is_blocked() -> None:
+    """The first can't be handled."""
     with blocked("asyncio") as (process, line):
         assert "event='loop.blocked'" in line
-        for _ in range(int(PATIENCE_S / 0.1)):  # one that comes before the last was taken is not counted
+        for _ in range(int(PATIENCE_S / 0.1)):  # a signal that arrives before the last one was handled does not count
             process.send_signal(signal.SIGTERM)
             with suppress(subprocess.TimeoutExpired):
                 process.wait(0.1)

@@ -1,4 +1,4 @@
-"""Agents that do not end, whatever they are told: the run ends in bounded time, says so, and permits nothing more."""
+"""Agents that ignore every cancel: the run ends in bounded time, reports it, and allows nothing more."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -18,7 +18,7 @@ OPEN = Policy(name="open", limits=Limits(max_tool_calls=1000))
 
 
 class Stubborn(FakeAdapter):
-    """Does not let go at one place: while it streams, in its exit, in a rung; until it is `let_go`."""
+    """Ignores its cancel at one point, while streaming, in its exit or in a cancel step, until it is `let_go`."""
 
     def __init__(self, where: str) -> None:
         super().__init__(name="stubborn")
@@ -78,8 +78,8 @@ class StubbornProvider:
 
 @pytest.mark.trio
 @pytest.mark.parametrize("where", ["stream", "exit", "rung", "stream and exit", "stream, exit and rung"])
-async def test_the_caller_of_a_run_that_is_cancelled_has_its_result(where: str, autojump_clock: object) -> None:
-    """Within the bounds of the ladder and ten seconds; its one terminal event has what was tried."""
+async def test_the_caller_of_a_cancelled_run_gets_its_result(where: str, autojump_clock: object) -> None:
+    """Within the timeouts of the cancel steps and ten seconds. The one terminal event lists the steps."""
     adapter = Stubborn(where)
     store = MemoryStore()
     with trio.fail_after(60):
@@ -104,8 +104,8 @@ async def test_the_caller_of_a_run_that_is_cancelled_has_its_result(where: str, 
 
 @pytest.mark.trio
 @pytest.mark.parametrize("where", ["natural exit", "closed stream"])
-async def test_an_agent_that_has_ended_and_does_not_leave_has_failed(where: str, autojump_clock: object) -> None:
-    """Whoever waits for it hears why, and has the result so far."""
+async def test_an_agent_that_has_ended_and_does_not_exit_has_failed(where: str, autojump_clock: object) -> None:
+    """The caller gets the reason, and the result so far."""
     adapter = Stubborn(where)
     store = MemoryStore()
     with trio.fail_after(60):
@@ -121,8 +121,8 @@ async def test_an_agent_that_has_ended_and_does_not_leave_has_failed(where: str,
 
 
 @pytest.mark.trio
-async def test_others_are_not_held_up(autojump_clock: object) -> None:
-    """A run beside one that does not let go ends as ever, and so does the supervisor."""
+async def test_other_runs_are_not_delayed(autojump_clock: object) -> None:
+    """A run beside a stubborn one ends normally, and so does the supervisor."""
     stubborn = Stubborn("stream, exit and rung")
     with trio.fail_after(60):
         async with Supervisor(MemoryStore(), max_running=1) as supervisor:
@@ -135,8 +135,8 @@ async def test_others_are_not_held_up(autojump_clock: object) -> None:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_so_it_is_on_asyncio(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same with bounds that a test can wait for."""
+async def test_the_bounds_hold_on_asyncio(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With shorter timeouts, in real time."""
     monkeypatch.setattr("proctor.supervisor.run.tasks.RELEASE_S", 0.05)
     adapter = Stubborn("stream, exit and rung")
     adapter.rung_s = 0.05

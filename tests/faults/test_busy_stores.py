@@ -1,4 +1,4 @@
-"""A store in which something is stored all the time: who waits for something else in it asks again in measure."""
+"""A store that changes constantly: code that waits for something else in it polls at a limited rate."""
 
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
@@ -33,7 +33,7 @@ class Busy(MemoryStore):
 
 
 async def owned(store: Store, owner_id: str = "there", *, begun: bool = True) -> int:
-    """Run `r` is of an owner who does nothing; returns the epoch."""
+    """Run `r` has an owner that does nothing; returns its epoch."""
     epoch = (await store.register(Owner(owner_id=owner_id), lease_s=10 * IN_S)).epoch
     await store.create_run(RunInfo(run_id="r", session_id="s"), epoch=epoch)
     if begun:
@@ -103,10 +103,10 @@ async def _shows_the_page(store: Store) -> None:
     _starts_what_was_tried_before,
     _shows_the_page,
 ])  # fmt: skip
-async def test_who_waits_asks_again_in_measure(
+async def test_waiting_code_polls_at_a_limited_rate(
     waiting: Callable[[Store], Awaitable[None]], autojump_clock: object
 ) -> None:
-    """Twenty times a second at most, as if nothing else were stored."""
+    """At most twenty times a second, as if nothing else were stored."""
     store = Busy()
     with anyio.move_on_after(IN_S) as gave_up:
         await waiting(store)

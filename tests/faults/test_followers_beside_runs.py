@@ -1,4 +1,4 @@
-"""Whoever follows runs takes nothing from them: what a supervisor runs itself is handed on from memory."""
+"""Subscribers do not slow runs down: events of a supervisor's own runs are passed on in memory."""
 
 from collections import Counter
 from typing import Any
@@ -19,7 +19,7 @@ READING = ("read", "log", "place", "run", "runs", "session")
 
 
 class Counting(MemoryStore):
-    """Counts what is read of it."""
+    """Counts the reads."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -32,7 +32,9 @@ class Counting(MemoryStore):
 
 
 async def ran(followers: int) -> tuple[Counter[str], list[int]]:
-    """So many of the runs are followed from their start: what was read, and how many events each follower saw."""
+    """Subscribe to this many of the runs from their start; the number of reads, and of events that each subscriber
+    got.
+    """
     store, seen = Counting(), [0] * followers
     agent = FakeAdapter([MessageReceived(content=f"{n}") for n in range(EVENTS)])
 
@@ -52,12 +54,12 @@ async def ran(followers: int) -> tuple[Counter[str], list[int]]:
     return store.calls, seen
 
 
-async def test_followers_read_the_store_a_few_times_each_and_not_for_each_event() -> None:
-    """So a start costs what it costs beside nobody."""
+async def test_subscribers_read_the_store_a_few_times_and_not_for_each_event() -> None:
+    """So starting a run costs the same with and without subscribers."""
     alone, _ = await ran(0)
     beside, seen = await ran(RUNS)
 
     assert len(set(seen)) == 1
     assert seen[0] > EVENTS
     assert sum(beside[name] - alone[name] for name in READING if name != "log") <= 4 * RUNS
-    assert beside["log"] <= RUNS * EVENTS / 2  # once for many events and all followers, not for each
+    assert beside["log"] <= RUNS * EVENTS / 2  # once for many events and all subscribers, not for each

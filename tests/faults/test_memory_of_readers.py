@@ -1,4 +1,4 @@
-"""Whoever reads a record needs the same memory for three times as much of it."""
+"""Reading an event log needs the same memory for three times as many events."""
 
 import tracemalloc
 from collections.abc import Awaitable, Callable
@@ -20,15 +20,15 @@ from proctor.supervisor.testing import FakeAdapter
 
 POLICIES = parse_policies("{name: open, limits: {max_tool_calls: 9}}")
 FEW, MANY = 4_000, 12_000
-"""Events of about a KiB each: 4 and 12 MiB of them."""
+"""Events of about a KiB each: 4 and 12 MiB."""
 CAPACITY = 5 * 512 * 1024
-"""Bytes by which a peak may differ: a page more or less, not a third of the record."""
+"""Bytes by which a peak may differ: a page of events, not a third of the log."""
 BATCH = 500
 Reader = Callable[[Store], Awaitable[object]]
 
 
 async def filled(path: Path, count: int) -> None:
-    """A store with one session of one run that is over."""
+    """A store with one session of one ended run."""
     ids: dict[str, Any] = {"run_id": "r", "session_id": "s", "provider": "fake"}
     async with SQLiteStore(path) as store:
         await store.create_run(RunInfo(run_id="r", session_id="s", provider="fake", spec={"prompt": "go"}))
@@ -40,7 +40,7 @@ async def filled(path: Path, count: int) -> None:
 
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """One with few events, one with many."""
+    """One store with few events, one with many."""
     folder = tmp_path_factory.mktemp("stores")
     few, many = folder / "few.db", folder / "many.db"
     anyio.run(filled, few, FEW)
@@ -49,7 +49,7 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 def peak(read: Callable[[], object]) -> int:
-    """The most bytes of Python's that were in use while this went on."""
+    """The most bytes that Python used meanwhile."""
     tracemalloc.start()
     try:
         read()
@@ -90,19 +90,17 @@ READERS: list[Reader] = [followed, followed_all, exported, looked_at_for_pruning
 
 
 @pytest.mark.parametrize("reader", READERS)
-def test_a_reader_needs_no_more_memory_for_a_longer_record(reader: Reader, stores: tuple[Path, Path]) -> None:
-    """It reads page by page, and keeps what it counts."""
-    in_store(stores[0], reader)  # what is imported and kept once is not counted
+def test_a_reader_needs_no_more_memory_for_a_longer_log(reader: Reader, stores: tuple[Path, Path]) -> None:
+    """It reads page by page, and keeps only totals."""
+    in_store(stores[0], reader)  # imports and caches are not counted
     few, many = (peak(lambda path=path: in_store(path, reader)) for path in stores)  # type: ignore[misc]
 
     assert many - few < CAPACITY
 
 
 @pytest.mark.parametrize("words", [("tail", "-n", "5"), ("show", "r", "--json"), ("runs",), ("audit", "verify")])
-def test_a_command_needs_no_more_memory_for_a_longer_record(
-    words: tuple[str, ...], stores: tuple[Path, Path]
-) -> None:
-    """What it prints aside."""
+def test_a_command_needs_no_more_memory_for_a_longer_log(words: tuple[str, ...], stores: tuple[Path, Path]) -> None:
+    """Except for its output."""
 
     class Nowhere(StringIO):
         def write(self, text: str) -> int:

@@ -1,5 +1,5 @@
-"""A connection lost in mid-transaction, a server killed and started again: nothing acknowledged is lost, nothing is
-stored twice, and nobody waits for ever.
+"""Connections lost within a transaction, and servers that are killed and restarted: no acknowledged event is lost,
+none is stored twice, and nothing waits for ever.
 """
 
 import signal
@@ -27,7 +27,7 @@ from proctor.supervisor.testing.fakes import PATIENCE_S, Ask, FakeAdapter
 pytestmark = [needs_own_server, pytest.mark.anyio]
 
 PIECES = 14
-"""More than an append, and connecting anew, take."""
+"""More than an append and a reconnect take."""
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +59,7 @@ async def _texts(store: PostgresStore) -> list[object]:
 async def test_an_append_is_stored_once_wherever_its_connection_is_lost(
     server: OwnServer, proxy: CuttingProxy, schema: str, after: bool
 ) -> None:
-    """Before and after each piece that goes either way, the commit and its answer among them."""
+    """Before and after each message in either direction, including the commit and its answer."""
     async with PostgresStore(proxy.url(server.url()), schema=schema, patience_s=PATIENCE_S) as store:
         await store.append([message("first")])
         for piece in range(1, PIECES):
@@ -89,10 +89,10 @@ anyio.run(main)
 """
 
 
-def test_a_connection_that_is_lost_leaves_nothing_on_the_terminal(
+def test_a_lost_connection_prints_nothing_on_the_terminal(
     server: OwnServer, proxy: CuttingProxy, schema: str
 ) -> None:
-    """The database's client would log there; what counts of it is raised."""
+    """The database client would log there. Errors that matter are raised."""
     words = [sys.executable, "-c", APPENDS, proxy.url(server.url()), schema]
     with subprocess.Popen(
         words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -109,10 +109,10 @@ def test_a_connection_that_is_lost_leaves_nothing_on_the_terminal(
 
 
 @pytest.mark.parametrize("after", [False, True])
-async def test_orders_and_claims_are_made_once_wherever_the_connection_is_lost(
+async def test_commands_and_claims_are_made_once_wherever_the_connection_is_lost(
     server: OwnServer, proxy: CuttingProxy, schema: str, after: bool
 ) -> None:
-    """An order has one number, a run one row, an owner who was let in knows its epoch."""
+    """A command has one number, a run one row, and a registered owner knows its epoch."""
     async with PostgresStore(proxy.url(server.url()), schema=schema, patience_s=PATIENCE_S) as store:
         numbers = []
         for piece in range(1, PIECES):
@@ -136,10 +136,10 @@ async def test_orders_and_claims_are_made_once_wherever_the_connection_is_lost(
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGQUIT])
-async def test_a_server_that_is_killed_and_comes_back_has_all_that_was_acknowledged(
+async def test_a_killed_and_restarted_server_has_all_acknowledged_events(
     server: OwnServer, schema: str, how: signal.Signals
 ) -> None:
-    """Once each, in order, while many append; they go on where it comes back in time."""
+    """Once each, in order, with many appends in parallel. They continue if the server is back in time."""
     acknowledged: list[int] = []
     async with PostgresStore(server.url(), schema=schema, patience_s=PATIENCE_S) as store:
 
@@ -170,7 +170,7 @@ async def test_a_server_that_is_killed_and_comes_back_has_all_that_was_acknowled
 async def test_a_server_that_stays_away_is_an_error_and_the_store_closes(
     server: OwnServer, proxy: CuttingProxy, schema: str
 ) -> None:
-    """Of appends and of questions, within the time they were given; then it is there again."""
+    """For appends and for queries, within their timeouts. Once the server is back, the store works again."""
     async with PostgresStore(proxy.url(server.url()), schema=schema, patience_s=0.2) as store:
         await store.append([message("a")])
         proxy.refuses = True
@@ -190,10 +190,10 @@ async def test_a_server_that_stays_away_is_an_error_and_the_store_closes(
         assert await _texts(store) == ["a", "c"]
 
 
-async def test_a_server_that_says_nothing_holds_up_neither_a_cancel_nor_the_end(
+async def test_a_silent_server_blocks_neither_a_cancel_nor_the_close(
     server: OwnServer, proxy: CuttingProxy, schema: str
 ) -> None:
-    """What waits for it can be cancelled, and the store is closed; no thread that would keep the process waits on."""
+    """A waiting call can be cancelled, and the store closes. No remaining thread keeps the process alive."""
     with anyio.fail_after(PATIENCE_S):
         async with PostgresStore(proxy.url(server.url()), schema=schema) as store:
             await store.append([message("a")])
@@ -217,10 +217,10 @@ def _reading() -> bool:
     return any(frame.f_code is DatabaseReaders._query.__code__ for stack in stacks for frame, _ in stack)
 
 
-async def test_however_many_read_from_a_server_that_says_nothing_others_have_threads(
+async def test_many_readers_of_a_silent_server_leave_threads_for_others(
     server: OwnServer, proxy: CuttingProxy, schema: str
 ) -> None:
-    """What ends an agent needs one, and what closes the store."""
+    """Cancelling an agent needs a thread, and so does closing the store."""
     async with PostgresStore(proxy.url(server.url()), schema=schema) as store:
         await store.append([message("a")])
         proxy.mute()
@@ -235,10 +235,10 @@ async def test_however_many_read_from_a_server_that_says_nothing_others_have_thr
     proxy.cut()
 
 
-async def test_a_server_that_answers_no_more_is_lost_after_a_while(
+async def test_a_server_that_stops_answering_is_lost_after_a_while(
     server: OwnServer, proxy: CuttingProxy, schema: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is connected to anew, and what was asked of it is looked up."""
+    """The store reconnects and checks whether its last write was stored."""
     monkeypatch.setattr("proctor.adapters.stores.postgres.store._ANSWER_S", 0.3)
     monkeypatch.setattr("proctor.adapters.stores.postgres.store._FOUND_S", 0.3)
     async with PostgresStore(proxy.url(server.url()), schema=schema, patience_s=PATIENCE_S) as store:
@@ -255,10 +255,10 @@ async def test_a_server_that_answers_no_more_is_lost_after_a_while(
 
 
 @pytest.mark.parametrize("piece", [2, 4])
-async def test_a_server_that_answers_no_more_while_a_store_is_opened_is_an_error(
+async def test_a_server_that_stops_answering_while_a_store_is_opened_is_an_error(
     server: OwnServer, proxy: CuttingProxy, schema: str, monkeypatch: pytest.MonkeyPatch, piece: int
 ) -> None:
-    """After it took the connection, and after it took its settings."""
+    """After it accepted the connection, and after it accepted the settings."""
     monkeypatch.setattr("proctor.adapters.stores.postgres.store._ANSWER_S", 0.3)
     proxy.mute_at(piece)
 
@@ -266,10 +266,10 @@ async def test_a_server_that_answers_no_more_while_a_store_is_opened_is_an_error
         PostgresStore(proxy.url(server.url()), schema=schema, patience_s=0)
 
 
-async def test_whoever_listens_keeps_its_connection_while_nothing_is_stored(
+async def test_a_listener_keeps_its_connection_while_nothing_is_stored(
     server: OwnServer, proxy: CuttingProxy, schema: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The end of a wait for notices is no lost connection."""
+    """The end of a wait for notifications is no lost connection."""
     monkeypatch.setattr("proctor.adapters.stores.postgres.store._POLL_S", 0.02)
     monkeypatch.setattr("proctor.adapters.stores.postgres.store._AGAIN_S", 0.02)
     async with PostgresStore(proxy.url(server.url()), schema=schema) as store:
@@ -281,10 +281,8 @@ async def test_whoever_listens_keeps_its_connection_while_nothing_is_stored(
 
 
 @pytest.mark.parametrize("how", ["statement_timeout", "transaction_timeout", "pg_cancel_backend"])
-async def test_a_commit_that_waits_outlasts_what_the_server_allows_others(
-    server: OwnServer, schema: str, how: str
-) -> None:
-    """The store's own limits count, and what an administrator cancels is tried again."""
+async def test_a_waiting_commit_outlasts_the_servers_usual_timeouts(server: OwnServer, schema: str, how: str) -> None:
+    """The store's own limits apply. If an administrator cancels the commit, it is retried."""
     import psycopg
 
     from proctor.adapters.stores.postgres.recording import TAKE_TURN
@@ -315,10 +313,10 @@ WAITERS = "pg_stat_activity WHERE application_name LIKE 'proctor %' AND wait_eve
 WAITING = f"SELECT count(*) FROM {WAITERS}"
 
 
-async def test_a_commit_that_waits_for_too_long_is_refused_with_the_time_and_not_stored(
+async def test_a_commit_that_waits_too_long_is_rejected_with_the_time_and_not_stored(
     server: OwnServer, schema: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Somebody keeps the order of the store; what was waited for is said, and the next append goes its way."""
+    """Another session holds the lock of the store's order. The error says so, and the next append works."""
     import psycopg
 
     from proctor.adapters.stores.postgres.recording import TAKE_TURN
@@ -337,10 +335,10 @@ async def test_a_commit_that_waits_for_too_long_is_refused_with_the_time_and_not
         assert await _texts(store) == ["a", "c"]
 
 
-async def test_whoever_follows_misses_nothing_when_its_connections_are_lost(
+async def test_a_subscriber_misses_nothing_when_its_connections_are_lost(
     server: OwnServer, proxy: CuttingProxy, schema: str
 ) -> None:
-    """Notices are lost with them; what was stored meanwhile is found."""
+    """Notifications are lost with them; events stored meanwhile are read."""
     async with (
         PostgresStore(server.url(), schema=schema) as writing,
         PostgresStore(proxy.url(server.url()), schema=schema) as following,
@@ -358,10 +356,8 @@ async def test_whoever_follows_misses_nothing_when_its_connections_are_lost(
         assert seen == [1, 2, 3, 4, 5]
 
 
-async def test_whoever_follows_on_a_standby_sees_what_is_stored_within_a_second(
-    server: OwnServer, schema: str
-) -> None:
-    """It gives no notices, and is asked."""
+async def test_a_subscriber_on_a_standby_gets_events_within_a_second(server: OwnServer, schema: str) -> None:
+    """A standby sends no notifications, so it is polled."""
     standby = server.standby()
     try:
         async with PostgresStore(server.url(), schema=schema) as writing:
@@ -378,11 +374,11 @@ async def test_whoever_follows_on_a_standby_sees_what_is_stored_within_a_second(
 
 
 @pytest.mark.parametrize("since", [0, 30])
-async def test_a_copy_without_the_latest_rows_ends_the_runs_it_lacks_rows_of_and_who_follows_is_told(
+async def test_a_copy_without_the_latest_rows_ends_the_affected_runs_and_their_subscribers_get_an_error(
     since: int,
 ) -> None:
-    """As a standby that took over before it had them: no call runs whose record would have a gap. Who follows is told
-    also if so much was stored since that there is more than before.
+    """As after a failover to a late standby: no call runs if its log would have a gap. Subscribers get the error even
+    if the copy has more events by now.
     """
     with ExitStack() as stack:
         server = stack.enter_context(OwnServer())
@@ -420,8 +416,8 @@ async def test_a_copy_without_the_latest_rows_ends_the_runs_it_lacks_rows_of_and
     assert (run.status, type(events[-1])) == ("failed", RunFailed)
 
 
-async def test_a_connection_that_the_server_ends_as_idle_is_opened_again(server: OwnServer, schema: str) -> None:
-    """As administrators have it set; of reads and of writes."""
+async def test_a_connection_that_the_server_closes_as_idle_is_reopened(server: OwnServer, schema: str) -> None:
+    """As administrators may configure it; for reads and for writes."""
     import psycopg
 
     left = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'proctor %'"
@@ -443,7 +439,7 @@ async def test_a_connection_that_the_server_ends_as_idle_is_opened_again(server:
 
 
 async def test_a_server_that_is_read_only_for_a_while_is_written_to_again(server: OwnServer, schema: str) -> None:
-    """As a standby is until it takes over: it is connected to anew, in case another has."""
+    """As a standby before it takes over. The store reconnects, in case another server has taken over."""
     import psycopg
 
     async with PostgresStore(server.url(), schema=schema, patience_s=PATIENCE_S) as store:
@@ -469,7 +465,7 @@ async def test_a_server_that_is_read_only_for_a_while_is_written_to_again(server
 async def test_a_server_without_a_free_connection_is_waited_for(
     server: OwnServer, change: str, back: str, words: str
 ) -> None:
-    """One that will not let this role in says so at once."""
+    """A server that rejects the role is an error at once."""
     import psycopg
 
     url = server.url("small", "ana", "x")
@@ -504,7 +500,7 @@ CUT_OFF = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid != p
 def test_a_store_is_gone_after_its_database_was_restored_elsewhere(
     server: OwnServer, tmp_path: Path, changes: list[str]
 ) -> None:
-    """Who goes on with a store that was replaced is refused: its cursors and claims mean nothing there."""
+    """A process that uses the replaced store gets an error: its cursors and claims are invalid there."""
     import psycopg
 
     async def main() -> str:

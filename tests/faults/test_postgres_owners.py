@@ -1,4 +1,4 @@
-"""Supervisors in processes of their own on a server that goes away: cut off, stopped, killed, and the server too."""
+"""Supervisors in their own processes, with a server that is cut off, stopped or killed, as they are."""
 
 import os
 import random
@@ -26,8 +26,8 @@ def server() -> Iterator[OwnServer]:
         yield server
 
 
-def test_a_supervisor_that_was_cut_off_comes_back_and_can_neither_write_nor_permit(server: OwnServer) -> None:
-    """Another has ended its run when its lease was over: what its agent asks for then does not run."""
+def test_a_disconnected_supervisor_can_neither_write_nor_allow_after_its_return(server: OwnServer) -> None:
+    """Another supervisor has ended its run after the lease. A call that its agent proposes then does not run."""
     with CuttingProxy(server.folder) as proxy, process(proxy.url(server.url()), "hold", "1") as owner:
         owner.until("ran held c0")
         proxy.refuses = True
@@ -45,8 +45,10 @@ def test_a_supervisor_that_was_cut_off_comes_back_and_can_neither_write_nor_perm
 
 
 @pytest.mark.parametrize("troubles", [TROUBLES])
-def test_whatever_is_cut_stopped_or_killed_the_record_holds(server: OwnServer, troubles: int) -> None:
-    """A worker, its connections, the server: nothing acknowledged lost, no gap, one end a run, no call unrecorded."""
+def test_the_log_stays_valid_whatever_is_disconnected_stopped_or_killed(server: OwnServer, troubles: int) -> None:
+    """A worker, its connections, the server: no acknowledged event lost, no gap, one end a run, no
+    unrecorded call.
+    """
     with ExitStack() as stack:
         proxies = [stack.enter_context(CuttingProxy(server.folder)) for _ in range(2)]
         workers = stack.enter_context(Workers(server.url(), [proxy.url(server.url()) for proxy in proxies]))

@@ -1,4 +1,6 @@
-"""`proctor run` beside an agent that holds on to it: a second SIGTERM, a third Ctrl-C, and its own end get it out."""
+"""`proctor run` with an agent that blocks its exit: it still exits after a second SIGTERM, a third Ctrl-C, and its
+own timeout.
+"""
 
 import json
 import signal
@@ -61,7 +63,7 @@ sys.exit(anyio.run(main))
 
 @contextmanager
 def running(where: str, tmp_path: Path) -> Iterator[Any]:
-    """The program, its agent at work."""
+    """The program, with its agent working."""
     with subprocess.Popen(
         [sys.executable, "-u", "-c", PROGRAM, where, str(tmp_path / "s.db")],
         stdout=subprocess.PIPE,
@@ -77,7 +79,7 @@ def running(where: str, tmp_path: Path) -> Iterator[Any]:
 
 
 def test_a_run_whose_agent_swallows_every_cancel_ends_at_the_first_signal(tmp_path: Path) -> None:
-    """With its result and the exit code of a run that somebody ended."""
+    """With its result and the exit code of a cancelled run."""
     with running("swallows", tmp_path) as process:
         process.send_signal(signal.SIGTERM)
         out, err = process.communicate(timeout=PATIENCE_S)
@@ -88,10 +90,10 @@ def test_a_run_whose_agent_swallows_every_cancel_ends_at_the_first_signal(tmp_pa
 
 
 @pytest.mark.parametrize("sent", [[signal.SIGTERM] * 2, [signal.SIGINT] * 3])
-def test_signals_get_the_program_out_while_its_agent_blocks_the_thread(
+def test_signals_end_the_program_while_its_agent_blocks_the_thread(
     sent: list[signal.Signals], tmp_path: Path
 ) -> None:
-    """No event loop is left to hear them; the last one ends the program as it does any other."""
+    """No event loop can handle them; the last one ends the program as it does any other."""
     with running("blocks", tmp_path) as process:
         codes: list[int | None] = []
         for number in sent:

@@ -1,7 +1,7 @@
-"""Runs start beside orders, answers and cancels: each start happens whole or not at all, and no cancel is lost.
+"""Runs start while commands, answers and cancels arrive: each start is whole or has no effect, and no cancel is lost.
 
-The agents go on for ever, or until they are told to end: a cancel that a start loses is a run that never ends. With
-PROCTOR_STARTS runs and PROCTOR_SEED it is run for longer, or again.
+The agents run for ever, or until they are cancelled, so a start that loses a cancel leaves a run that never ends.
+With PROCTOR_STARTS runs and PROCTOR_SEED it runs longer, or again.
 """
 
 import os
@@ -26,11 +26,11 @@ RUNS = int(os.environ.get("PROCTOR_STARTS", "25"))
 SEED = int(os.environ.get("PROCTOR_SEED", "15"))
 POLICIES = parse_policies("{name: asks, rules: [{type: blocklist, tools: [deploy], action: request_approval}]}")
 TENANTS = ("red", "blue", "green")
-"""Nobody orders the runs of the last to end before all have started: some of theirs are asked about."""
+"""The last runs get no cancel before all have started; some of their calls need approval."""
 
 
 class Scene:
-    """One supervisor, and the people around it, by one seed."""
+    """One supervisor and the people who use it, driven by one seed."""
 
     def __init__(self, store: Store, supervisor: Supervisor) -> None:
         self.store = store
@@ -40,7 +40,7 @@ class Scene:
         self.counts: Counter[str] = Counter()
 
     async def start(self, number: int) -> None:
-        """One run is started, in one of the ways; its caller may go away meanwhile."""
+        """Start one run in one of the ways; its caller may be cancelled meanwhile."""
         chance, run_id = self.chance, f"run-{number}"
         adapter = FakeAdapter([Ask(name="deploy", id="c1"), Pause()])
         context = RunContext(tenant=chance.choice(TENANTS) if number else TENANTS[-1])
@@ -55,12 +55,12 @@ class Scene:
                     start = self.supervisor.start
                     await start(adapter, "go", run_id=run_id, session_id=session, context=context, policies=POLICIES)
                 self.counts["started"] += 1
-            except (UsageError, StoreError):  # the session has a run that goes on, or the store is too slow
+            except (UsageError, StoreError):  # the session has an active run, or the store is too slow
                 self.counts["refused"] += 1
         self.begun += 1
 
     async def kill(self, number: int) -> None:
-        """Somebody ends a run as soon as there is one of that name, which is while it starts."""
+        """Cancel a run as soon as one with that id exists, which is while it starts."""
         token, switch = 0, KillSwitch(self.store)
         while self.begun < RUNS:
             try:
@@ -71,7 +71,7 @@ class Scene:
                 return
 
     async def order(self) -> None:
-        """Somebody ends the runs of a tenant, again and again."""
+        """Cancel the runs of a tenant, again and again."""
         switch = KillSwitch(self.store)
         while self.begun < RUNS:
             await switch.kill(by="ops", tenant=self.chance.choice(TENANTS[:2]), wait_s=0.0)
@@ -79,7 +79,7 @@ class Scene:
             await anyio.sleep(self.chance.random() * 0.2)
 
     async def approve(self) -> None:
-        """Somebody answers whatever is asked."""
+        """Answer every approval request."""
         while self.begun < RUNS or not self.counts["answered"]:
             for request in await pending(self.store):
                 try:
@@ -91,8 +91,8 @@ class Scene:
             await anyio.sleep(0.005)
 
 
-async def test_no_cancel_given_to_a_starting_run_is_lost(place: str) -> None:
-    """Every run ends, once; nothing of a start that failed is left behind, and the supervisor can be left."""
+async def test_no_cancel_of_a_starting_run_is_lost(place: str) -> None:
+    """Every run ends once, failed starts leave nothing behind, and the supervisor can be closed."""
     with anyio.fail_after(PATIENCE_S * 4):
         async with open_store(place) as store:
             async with Supervisor(store, max_running=RUNS) as supervisor:
@@ -105,7 +105,7 @@ async def test_no_cancel_given_to_a_starting_run_is_lost(place: str) -> None:
                         if number % 2:
                             tasks.start_soon(scene.kill, number)
                         await anyio.sleep(scene.chance.random() * 0.01)
-                for tenant in TENANTS:  # each that is left was ordered to end, and is waited for
+                for tenant in TENANTS:  # each remaining run was cancelled, and is waited for
                     outcomes = await supervisor.switch.kill(by="ops", tenant=tenant, wait_s=PATIENCE_S)
                     assert [outcome for outcome in outcomes if not outcome.ended] == []
                 assert supervisor.statistics().running == 0
@@ -129,8 +129,8 @@ async def _cancelled(_: Store, starting: anyio.CancelScope) -> None:
     await anyio.sleep_forever()
 
 
-async def test_a_created_run_that_fails_to_start_is_anybodys(place: str) -> None:
-    """Whatever its start fails of: the supervisor goes on, and another starts the run, or ends it."""
+async def test_a_created_run_whose_start_failed_can_be_started_by_anyone(place: str) -> None:
+    """Whatever the start failed of, the supervisor continues, and another starts the run or ends it."""
     ways = [(fault, claimed) for fault in (_blocked, _unreadable, _cancelled, None) for claimed in (False, True)]
     with anyio.fail_after(PATIENCE_S * 4):
         async with open_store(place) as store, Supervisor(store) as failing, Supervisor(store) as other:
@@ -153,13 +153,13 @@ async def _fail_to_start(
     *,
     claimed: bool,
 ) -> None:
-    """Create a run that is as it was after its start has failed."""
+    """Create a run in the state after its failed start."""
     await create_run(store, "go", run_id=run_id)
     before = await store.run(run_id)
     if claimed:
         await supervisor.claim(run_id)
     with pytest.MonkeyPatch.context() as patch, anyio.CancelScope() as starting:
-        if fault is not None:  # asked once it is claimed
+        if fault is not None:  # called once it is claimed
             patch.setattr(store, "last_seq", lambda _: fault(store, starting))
         with pytest.raises((StoreError, UsageError, StartsBlockedError)):
             await supervisor.execute(FakeAdapter(), run_id, policies=POLICIES if fault else None)
@@ -168,8 +168,8 @@ async def _fail_to_start(
 
 
 @pytest.mark.parametrize("created", [False, True], ids=["start", "execute"])
-async def test_a_supervisor_whose_lease_ran_out_starts_runs_all_the_same(place: str, created: bool) -> None:
-    """It did not run for a while, as in a program that blocks its loop; of one that has left nothing starts."""
+async def test_a_supervisor_whose_lease_expired_still_starts_runs(place: str, created: bool) -> None:
+    """It was suspended, as in a program that blocks its loop. A supervisor that was closed starts nothing."""
     async with open_store(place) as store, Supervisor(store) as supervisor:
         first = await supervisor.start(FakeAdapter(), "go", policies=POLICIES)
         await first.wait()

@@ -1,4 +1,4 @@
-"""A store that is out when a run ends, and stays so until its supervisor is gone: the next opening settles it."""
+"""A store that fails when a run ends, and until its supervisor is gone: the next one to open it settles the run."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -29,7 +29,7 @@ STEPS = [
 
 
 class Outage:
-    """Takes `room` more events; what does not fit is refused, and from then on everything, and nobody may leave."""
+    """Accepts `room` more events; then it rejects everything, including releases."""
 
     def __init__(self, room: int) -> None:
         self.room = room
@@ -81,7 +81,7 @@ class FileOut(_Out, SQLiteStore):
 
 
 async def run_into(store: Any, room: int) -> list[Event]:
-    """A run whose supervisor goes while the store is out; what was acknowledged by then."""
+    """A run whose supervisor closes during the outage; the events acknowledged by then."""
     store.outage = Outage(room)
     with anyio.fail_after(PATIENCE_S), suppress(StoreError):
         async with Supervisor(store) as supervisor:
@@ -109,7 +109,7 @@ async def check_settled_by_the_next(store: Any, acknowledged: list[Event]) -> No
 
 
 async def check_settled(store: Store, acknowledged: list[Event]) -> None:
-    """One end, nothing acknowledged lost, and what it used is what its record tells."""
+    """One end, no acknowledged event lost, and the usage that the log shows."""
     events = [event async for event in store.read("s", run_id="r1")]
     used = 10 * sum(isinstance(event, TokenUsageUpdated) for event in acknowledged)
     calls = sum(isinstance(event, ToolCallStarted) for event in acknowledged)
@@ -127,7 +127,7 @@ async def check_settled(store: Store, acknowledged: list[Event]) -> None:
 @pytest.mark.trio
 @pytest.mark.parametrize("room", range(6, 15))
 async def test_the_next_supervisor_settles_it(room: int, autojump_clock: object) -> None:
-    """Wherever the outage began, and once. What the session has used counts on."""
+    """Wherever the outage began, and once. The session's usage continues."""
     store = MemoryOut()
     acknowledged = await run_into(store, room)
     await check_settled_by_the_next(store, acknowledged)
@@ -136,7 +136,7 @@ async def test_the_next_supervisor_settles_it(room: int, autojump_clock: object)
 @pytest.mark.trio
 @pytest.mark.parametrize("room", [7, 11, 16])
 async def test_a_supervisor_that_stays_settles_it_when_the_store_is_back(room: int, autojump_clock: object) -> None:
-    """What the run used of shared budgets, too: nobody settles a run that is over."""
+    """With the run's usage of shared budgets, as nobody else settles an ended run."""
     budget = parse_policies("{name: b, budgets: [{name: money, max_cost_usd: 1000, reserve: 1}]}")
     store = MemoryOut()
     store.outage = Outage(room)
@@ -158,7 +158,9 @@ async def test_a_supervisor_that_stays_settles_it_when_the_store_is_back(room: i
 @pytest.mark.trio
 @pytest.mark.parametrize("stays", [True, False])
 async def test_a_run_ends_only_once_its_budgets_are_settled(stays: bool, autojump_clock: object) -> None:
-    """Though its end could be stored: the caller gets the error, and this supervisor settles later, or the next."""
+    """Although its end could be stored. The caller gets the error, and this supervisor settles later, or the next
+    one.
+    """
     budget = parse_policies("{name: b, budgets: [{name: money, max_cost_usd: 1000, reserve: 1}]}")
     store = MemoryUnsettling()
     async with Supervisor(store) as supervisor:
@@ -183,7 +185,7 @@ async def test_a_run_ends_only_once_its_budgets_are_settled(stays: bool, autojum
 @pytest.mark.anyio
 @pytest.mark.parametrize("room", [6, 9, 12])
 async def test_the_next_opening_of_its_file_settles_it(room: int, tmp_path: Path) -> None:
-    """By a supervisor that opens the file when it can be written again."""
+    """By a supervisor that opens the file when it is writable again."""
     store = FileOut(tmp_path / "s.db")
     acknowledged = await run_into(store, room)
     await store.aclose()
@@ -192,8 +194,8 @@ async def test_the_next_opening_of_its_file_settles_it(room: int, tmp_path: Path
 
 
 @pytest.mark.trio
-async def test_a_run_that_had_only_been_claimed_is_to_be_started_again(autojump_clock: object) -> None:
-    """Nothing of it was recorded, so nothing of it is known to have happened."""
+async def test_a_run_that_had_only_been_claimed_can_be_started_again(autojump_clock: object) -> None:
+    """It has no events, so it has done nothing."""
     store = MemoryOut()
     run_id = await create_run(store, "go", session_id="s")
     store.outage = Outage(0)

@@ -1,4 +1,4 @@
-"""Stores that say one thing and do another: what no record shows is not believed, nothing is stored twice."""
+"""Stores that return what they have not stored: they are not trusted, and nothing is stored twice."""
 
 import os
 import sqlite3
@@ -26,8 +26,8 @@ from proctor.supervisor.testing.fakes import PATIENCE_S, Ask, FakeAdapter
     lambda stored: stored[:-1],
     lambda stored: [stored[0]] * len(stored),
 ], ids=["one less", "one number"])  # fmt: skip
-async def test_a_store_that_gives_back_other_events_than_it_was_given_is_not_believed(given_back: Any) -> None:
-    """No call is permitted on its word, and the run ends with its error."""
+async def test_a_store_that_returns_other_events_than_it_was_given_is_not_trusted(given_back: Any) -> None:
+    """No call is allowed, and the run ends with the error."""
 
     async def lies(append: Any, events: Sequence[Event], **owned: Any) -> Any:
         return given_back(await append(events, **owned))
@@ -40,8 +40,8 @@ async def test_a_store_that_gives_back_other_events_than_it_was_given_is_not_bel
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("method", ["create_run", "append"])
-async def test_a_store_around_another_that_gives_nothing_back_is_told_so(method: str) -> None:
-    """As one does that lacks a `return`: the error names the method, and the run is over."""
+async def test_a_wrapper_store_that_returns_nothing_is_an_error(method: str) -> None:
+    """As with a missing `return`. The error names the method, and the run has ended."""
 
     async def silent(usual: Any, *given: Any, **more: Any) -> None:
         await usual(*given, **more)
@@ -88,8 +88,8 @@ sys.exit(code)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="only where processes fork")
-def test_a_forked_process_is_refused_the_store_of_its_parent(tmp_path: Path) -> None:
-    """Its writer's thread is not there; it would wait for good, or write into the parent's connection."""
+def test_a_forked_process_cannot_use_its_parents_store(tmp_path: Path) -> None:
+    """It lacks the writer's thread, so it would wait for ever, or write into the parent's connection."""
     place = str(tmp_path / "s.db")
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", FORKS, place], timeout=PATIENCE_S, capture_output=True
@@ -99,10 +99,10 @@ def test_a_forked_process_is_refused_the_store_of_its_parent(tmp_path: Path) -> 
         assert connection.execute("SELECT count(*) FROM events").fetchone() == (2,)
 
 
-def test_trio_half_imported_by_another_thread_fails_no_run_of_asyncio(
+def test_trio_partly_imported_by_another_thread_fails_no_run_of_asyncio(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A module stands in `sys.modules` before it has anything in it."""
+    """A module is in `sys.modules` before its contents are."""
 
     async def main() -> None:
         async with SQLiteStore(tmp_path / "s.db") as store:
@@ -113,8 +113,8 @@ def test_trio_half_imported_by_another_thread_fails_no_run_of_asyncio(
 
 
 @pytest.mark.parametrize("seconds", [1e12, 1e300, float("inf")])
-def test_a_time_that_no_date_can_say_is_an_error_with_its_place(seconds: float) -> None:
-    """Read from a file, and made in Python, where it is merged before anything starts."""
+def test_an_unrepresentable_time_is_an_error_with_its_position(seconds: float) -> None:
+    """In a file, and in a policy created in Python when it is merged, before anything starts."""
     written = {"name": "p", "approval": {"timeout_s": seconds}}
     with pytest.raises(PolicyError, match="timeout_s"):
         parse_policies(written)
@@ -123,8 +123,8 @@ def test_a_time_that_no_date_can_say_is_an_error_with_its_place(seconds: float) 
 
 
 @pytest.mark.anyio
-async def test_a_limit_of_time_without_bound_never_comes() -> None:
-    """It is no overflow, however large."""
+async def test_a_time_limit_without_bound_never_expires() -> None:
+    """It does not overflow, however large."""
     for seconds in (1e12, 1e300, 1.7e308):
         policy = Policy(name="p", limits=Limits(max_duration_ms=seconds, max_idle_ms=seconds))
         assert (await run_once(FakeAdapter([Ask(name="bash")]), "go", policies=[policy])).status == "completed"

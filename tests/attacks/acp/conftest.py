@@ -1,4 +1,4 @@
-"""The scripted agent and the real ones, for the tests of what must hold against attacks."""
+"""Fixtures for attack tests on ACP agents: a scripted agent and the real ones."""
 
 from acp_bench import anyio_backend, bench, model_api, scripts, touch
 

@@ -1,4 +1,4 @@
-"""The policy to begin with holds on the real opencode and the real Gemini CLI, rule by rule."""
+"""The starter policy is enforced on the real opencode and the real Gemini CLI, rule by rule."""
 
 from typing import Any, ClassVar
 
@@ -14,7 +14,7 @@ pytestmark = [
 
 
 class AcpAgent(coding_agent.CodingAgentChecks):
-    """An agent that runs commands and writes files by these tools, the latter at a path of this name."""
+    """An agent with these tools for running commands and writing files; the latter has its path in this input."""
 
     each_alone = True
     tools: ClassVar[tuple[str, str, str]]
@@ -41,8 +41,8 @@ class AcpAgent(coding_agent.CodingAgentChecks):
 
 
 class TestOpencode(AcpAgent):
-    """By the client's own figure of what it cost. It tells the tokens of its last response only, so that the run says
-    which limit cannot hold.
+    """The cost is the client's own figure. It reports only the tokens of its last response, so the run warns which
+    limit can't be counted.
     """
 
     tools = ("bash", "write", "filePath")
@@ -51,7 +51,7 @@ class TestOpencode(AcpAgent):
 
     @pytest.mark.parametrize("limit", limits)
     async def test_a_limit_ends_the_run(self, prepare: Any, limit: str) -> None:
-        """Shortened to half a dollar."""
+        """The limit is lowered to half a dollar."""
         ended = await super().test_a_limit_ends_the_run(prepare, limit)
 
         findings = str(ended.partial.policy.metadata.get("findings"))
@@ -59,12 +59,12 @@ class TestOpencode(AcpAgent):
 
 
 class TestGemini(AcpAgent):
-    """By the tokens of all responses together."""
+    """The tokens of all responses count."""
 
     tools = ("run_shell_command", "write_file", "file_path")
     limits: ClassVar = {"max_total_tokens": {"used": (90_000, 10)}}
 
     @pytest.mark.parametrize("limit", limits)
     async def test_a_limit_ends_the_run(self, prepare: Any, limit: str) -> None:
-        """Time is the supervisor's, as for every agent."""
+        """The supervisor measures time, as for every agent."""
         await super().test_a_limit_ends_the_run(prepare, limit)

@@ -1,4 +1,4 @@
-"""What an agent over ACP reports: ids that come again are other calls, usage that lies ends the run."""
+"""Reports of ACP agents: a reused id is a new call, and false usage ends the run."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,9 +13,9 @@ from tests.fuzz.call_ids import Responses, at_random, command, examples, outcome
 pytestmark = pytest.mark.anyio
 
 
-async def test_an_id_used_again_is_asked_about_again(scripts: Any, touch: Callable[..., Any]) -> None:
-    """With the same input or another: as many questions, and an outcome of each that is allowed. A refusal is none,
-    and hides none of those before and after it.
+async def test_a_reused_id_is_asked_about_again(scripts: Any, touch: Callable[..., Any]) -> None:
+    """With the same input or another: each call has its own question, and each allowed call its own outcome. A denied
+    call has none, and hides no outcome before or after it.
     """
     names, gate = "aabca", RecordingGate(lambda call: "c" not in call.input["command"].split())
     done = await scripts.run(scripts.adapter(*(touch(name, call="c1") for name in names)), answer=gate)
@@ -25,8 +25,8 @@ async def test_an_id_used_again_is_asked_about_again(scripts: Any, touch: Callab
     assert outcomes(done.events) == ["completed"] * 4
 
 
-async def test_an_id_that_runs_unasked_the_second_time_is_reported(scripts: Any, touch: Callable[..., Any]) -> None:
-    """A call that was permitted once permits no other: what runs without a question is judged as started."""
+async def test_a_reused_id_that_runs_unasked_is_evaluated(scripts: Any, touch: Callable[..., Any]) -> None:
+    """An earlier approval does not cover it. A call that runs without a question is evaluated when it starts."""
     steps = (touch("a", call="c1"), touch("b", call="c1", asks=False))
 
     done = await scripts.run(scripts.adapter(*steps))
@@ -34,10 +34,10 @@ async def test_an_id_that_runs_unasked_the_second_time_is_reported(scripts: Any,
     assert outcomes(done.events) == ["completed", "started", "completed"]
 
 
-async def test_a_call_that_runs_though_it_was_denied_is_reported_and_ends_the_run(
+async def test_a_call_that_runs_after_its_denial_is_reported_and_ends_the_run(
     scripts: Any, touch: Callable[..., Any]
 ) -> None:
-    """The agent said so itself; a denial that it kept is no outcome."""
+    """The agent itself reports that the call ran. A denied call that did not run has no outcome."""
     adapter = scripts.adapter(touch("kept"), {**touch("a"), "anyway": True}, touch("b"))
     policy = parse_policies("{name: p, tool_rules: [{deny: [execute], action: deny}]}")
 
@@ -50,8 +50,8 @@ async def test_a_call_that_runs_though_it_was_denied_is_reported_and_ends_the_ru
 
 
 @pytest.mark.parametrize("example", examples())
-async def test_ids_at_random_get_nothing_past_a_policy(scripts: Any, example: int) -> None:
-    """A few ids, in one response and over several: what is forbidden or one too many does not run."""
+async def test_random_ids_evade_no_rule(scripts: Any, example: int) -> None:
+    """A few ids, in one response and in several: neither a denied call nor one beyond a limit runs."""
 
     def play(script: Responses) -> Any:
         calls = [call for response in script for call in response]
@@ -61,13 +61,13 @@ async def test_ids_at_random_get_nothing_past_a_policy(scripts: Any, example: in
 
 
 def cost(amount: Any) -> dict[str, Any]:
-    """A step that says what the session has cost so far."""
+    """A step that reports the session's cost so far."""
     return {"update": {"sessionUpdate": "usage_update", "cost": {"amount": amount, "currency": "USD"}}}
 
 
 @pytest.mark.parametrize("lie", [0.5, "2", -1], ids=str)
-async def test_a_cost_that_cannot_be_true_ends_the_run(scripts: Any, touch: Callable[..., Any], lie: Any) -> None:
-    """Less than before, text, or below zero: nothing runs after it."""
+async def test_an_impossible_cost_ends_the_run(scripts: Any, touch: Callable[..., Any], lie: Any) -> None:
+    """It falls, is text, or is negative. Nothing runs after it."""
     adapter = scripts.adapter(cost(1.0), touch("a"), cost(lie), touch("b"))
 
     with pytest.raises(ProctorError, match=r"`cost`|`amount`"):
@@ -76,8 +76,8 @@ async def test_a_cost_that_cannot_be_true_ends_the_run(scripts: Any, touch: Call
     assert scripts.made() == ["a"]
 
 
-async def test_tokens_that_cannot_be_true_fail_the_run(scripts: Any) -> None:
-    """They come with the answer to the prompt."""
+async def test_impossible_token_counts_fail_the_run(scripts: Any) -> None:
+    """They come with the response to the prompt."""
     adapter = scripts.adapter({"stop": "end_turn", "fields": {"usage": {"inputTokens": "12"}}})
 
     with pytest.raises(ProctorError, match="inputTokens"):

@@ -1,4 +1,4 @@
-"""What a repository holds does not configure the real opencode and Gemini CLI."""
+"""Files of a repository do not configure the real opencode and Gemini CLI."""
 
 import json
 from pathlib import Path
@@ -23,7 +23,7 @@ export const Planted = async () => {
 
 
 def plant(folder: Path) -> None:
-    """Everything a repository can bring that makes these agents run a program or stop asking."""
+    """Everything in a repository that could make these agents run a program or stop asking."""
     touch = f"touch {folder}/RAN-"
     programs = {
         name: str(folder / f"do-{name}") for name in ("server", "formatter", "hook", "discovery", "extension")
@@ -73,9 +73,9 @@ def plant(folder: Path) -> None:
 
 @pytest.mark.parametrize("name", CALLS)
 async def test_nothing_of_the_workspace_is_loaded(bench: Any, name: str) -> None:
-    """Permissions, plugins, servers, hooks, commands, extensions and environment files: all is asked, none acts.
-    Commands are run by the shell they are judged for, whatever the environment's is: opencode takes that, and dash
-    reads quotes otherwise.
+    """Permissions, plugins, servers, hooks, commands, extensions and environment files: every call is asked about,
+    and none of the files acts. Commands run in the shell that they are evaluated for, whatever the environment sets:
+    opencode would use that one, and dash parses quotes differently.
     """
     plant(bench.cwd)
     shell, write, path = CALLS[name]
@@ -98,8 +98,8 @@ async def test_nothing_of_the_workspace_is_loaded(bench: Any, name: str) -> None
     assert [text for text in ("PLANTED-TEXT", "SECRET-TEXT") if text in request] == []
 
 
-async def test_whoever_wants_the_workspaces_settings_says_so_in_the_environment(bench: Any) -> None:
-    """A variable that the caller sets is left as it is."""
+async def test_workspace_settings_can_be_enabled_in_the_environment(bench: Any) -> None:
+    """A variable that the caller sets is not changed."""
     from proctor.adapters.agents.acp.connection import KNOWN, switched
 
     given = switched({"GEMINI_CLI_TRUST_WORKSPACE": "true"}, KNOWN["gemini"])

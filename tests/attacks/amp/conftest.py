@@ -1,4 +1,4 @@
-"""The stand-in and the real Amp client, for the tests of what must hold against attacks."""
+"""Fixtures for attack tests on Amp: a stand-in and the real client."""
 
 from amp_bench import amp, bench, touch
 from claude_bench import anyio_backend

@@ -1,4 +1,4 @@
-"""What Amp reports: ids that come again are other calls, usage that lies ends the run."""
+"""Reports of Amp: a reused id is a new call, and false usage ends the run."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,13 +14,13 @@ pytestmark = pytest.mark.anyio
 
 
 def again(use: dict[str, Any]) -> dict[str, Any]:
-    """The same use of a tool under the id that all of them have."""
+    """The same tool use, with the id that all of them share."""
     return {**use, "use": ["u-1", *use["use"][1:]]}
 
 
-async def test_an_id_used_again_is_asked_about_again(bench: Any, touch: Callable[..., Any]) -> None:
-    """With the same input or another: as many questions, and an outcome of each that is allowed. A refusal is none,
-    and hides none of those before and after it.
+async def test_a_reused_id_is_asked_about_again(bench: Any, touch: Callable[..., Any]) -> None:
+    """With the same input or another: each call has its own question, and each allowed call its own outcome. A denied
+    call has none, and hides no outcome before or after it.
     """
     names, gate = "aabca", RecordingGate(lambda call: "c" not in call.input["command"].split())
     done = await bench.run(bench.adapter(*(again(touch(name)) for name in names)), answer=gate)
@@ -30,10 +30,10 @@ async def test_an_id_used_again_is_asked_about_again(bench: Any, touch: Callable
     assert outcomes(done.events) == ["completed"] * 4
 
 
-async def test_a_call_that_runs_though_it_was_denied_is_reported_and_ends_the_run(
+async def test_a_call_that_runs_after_its_denial_is_reported_and_ends_the_run(
     bench: Any, touch: Callable[..., Any]
 ) -> None:
-    """A denial that the client kept is no outcome."""
+    """A denied call that did not run has no outcome."""
     adapter = bench.adapter(touch("kept"), {**touch("a"), "anyway": True}, touch("b"))
     policy = parse_policies(
         "{name: p, tool_rules: [{deny: [{tool: bash, where: [{path: $.command, regex: touch}]}], action: deny}]}"
@@ -51,8 +51,8 @@ async def test_a_call_that_runs_though_it_was_denied_is_reported_and_ends_the_ru
 
 
 @pytest.mark.parametrize("example", examples())
-async def test_ids_at_random_get_nothing_past_a_policy(bench: Any, example: int) -> None:
-    """A few ids, in one response and over several: what is forbidden or one too many does not run."""
+async def test_random_ids_evade_no_rule(bench: Any, example: int) -> None:
+    """A few ids, in one response and in several: neither a denied call nor one beyond a limit runs."""
 
     def play(script: Responses) -> Any:
         calls = [call for response in script for call in response]
@@ -62,8 +62,7 @@ async def test_ids_at_random_get_nothing_past_a_policy(bench: Any, example: int)
 
 
 @pytest.mark.parametrize("lie", ["12", -1, 1.5, True], ids=repr)
-async def test_usage_that_cannot_be_true_ends_the_run(bench: Any, touch: Callable[..., Any], lie: Any) -> None:
-    """Nothing runs after it."""
+async def test_impossible_usage_ends_the_run(bench: Any, touch: Callable[..., Any], lie: Any) -> None:
     adapter = bench.adapter(touch("a"), {"say": "x", "usage": {"input_tokens": lie}}, touch("b"))
 
     with pytest.raises(ProctorError, match="input_tokens"):

@@ -1,4 +1,4 @@
-"""What a repository holds does not loosen the rules of the real Amp client."""
+"""Files of a repository do not weaken the rules of the real Amp client."""
 
 import json
 from pathlib import Path
@@ -19,8 +19,8 @@ ALLOWING = {
 
 
 @pytest.mark.parametrize("place", [".", "sub"])
-async def test_settings_of_the_workspace_permit_nothing(amp: str, tmp_path: Path, place: str) -> None:
-    """Neither permissions nor the setting that allows all, in the folder or above it: the gate is asked."""
+async def test_settings_of_the_workspace_allow_nothing(amp: str, tmp_path: Path, place: str) -> None:
+    """Neither permissions nor the setting that allows everything, in the folder or above it, bypass the gate."""
     work = tmp_path / "work"
     folder = work / place
     folder.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""The real Claude Code client before a scripted API, for the tests of what must hold against attacks."""
+"""Fixtures for attack tests on Claude Code: the real client with a scripted API."""
 
 from claude_bench import anyio_backend, bench
 from messages_api import api, claude, client_installed, hermetic

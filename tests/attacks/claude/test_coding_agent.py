@@ -1,4 +1,4 @@
-"""The policy to begin with holds on the real Claude Code, rule by rule, in the shell that it is judged for."""
+"""The starter policy is enforced on the real Claude Code, rule by rule, in the shell that lines are evaluated for."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.claude, pytest.mark.anyio]
 
 
 class TestClaude(coding_agent.CodingAgentChecks):
-    """By the client's own figure of what it cost."""
+    """The cost is the client's own figure."""
 
     @pytest.fixture
     def prepare(self, bench: Any) -> Any:
@@ -32,8 +32,8 @@ class TestClaude(coding_agent.CodingAgentChecks):
 
 
 @pytest.mark.parametrize("shell", ["/bin/zsh", ""])
-async def test_bash_runs_what_is_read_as_bashs(bench: Any, shell: str) -> None:
-    """Whatever the environment's shell is."""
+async def test_a_line_parsed_as_bash_runs_in_bash(bench: Any, shell: str) -> None:
+    """Whatever shell the environment names."""
     bench.api.say(bench.api.reply(bench.api.bash("readlink /proc/$$/exe > shell.txt")), bench.api.reply())
 
     await run_once(bench.adapter(env={"SHELL": shell}), "go", policies=parse_policies("name: p"))
@@ -42,7 +42,7 @@ async def test_bash_runs_what_is_read_as_bashs(bench: Any, shell: str) -> None:
 
 
 async def test_secrets_of_proctor_are_not_passed_on(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With one of them the agent could answer its own requests."""
+    """With one of them, the agent could answer its own approval requests."""
     for name in NOT_FOR_RUNS:
         monkeypatch.setenv(name, "keep-this-here")
     bench.api.say(bench.api.reply(bench.api.bash("env > env.txt")), bench.api.reply())

@@ -1,4 +1,4 @@
-"""Nothing that the real Claude Code client starts outlives its supervisor; Linux."""
+"""No process that the real Claude Code client starts outlives its supervisor; Linux."""
 
 import json
 import os
@@ -54,9 +54,9 @@ kill()
 """
 
 
-async def test_what_hides_and_what_an_mcp_server_leaves_is_ended_with_the_run(bench: Any, tmp_path: Path) -> None:
-    """No environment, no session and no parent of its own, and a server that the client starts: below the guardian
-    all the same.
+async def test_hidden_processes_and_those_of_an_mcp_server_end_with_the_run(bench: Any, tmp_path: Path) -> None:
+    """Processes without the run's environment, session or parent, and an MCP server of the client. All are below the
+    guardian.
     """
     api, began = bench.api, bench.cwd / "began"
     await anyio.Path(tmp_path / "server.py").write_text(SERVER)
@@ -72,8 +72,8 @@ async def test_what_hides_and_what_an_mcp_server_leaves_is_ended_with_the_run(be
     assert (sleepers(72001), sleepers(72003)) == ([], [])
 
 
-async def test_what_hides_is_ended_with_a_killed_supervisor(bench: Any) -> None:
-    """It had no time to end anything."""
+async def test_hidden_processes_end_with_a_killed_supervisor(bench: Any) -> None:
+    """The supervisor had no time to end them."""
     api = bench.api
     api.say(
         api.reply(api.bash("; ".join([*HIDING, "tail -f /dev/null --sleep-interval=72002"]).replace("{}", "72002")))
@@ -89,10 +89,10 @@ async def test_what_hides_is_ended_with_a_killed_supervisor(bench: Any) -> None:
     await until(lambda: sleepers(72002) == [] and not any(map(psutil.pid_exists, client)))
 
 
-async def test_a_guardian_that_is_killed_while_the_client_disconnects_fails_the_run(
-    bench: Any, tmp_path: Path
-) -> None:
-    """An MCP server waits until the client, which is done, hangs up; it is ended with the guardian that it kills."""
+async def test_a_guardian_killed_while_the_client_disconnects_fails_the_run(bench: Any, tmp_path: Path) -> None:
+    """The client has finished. An MCP server waits for its disconnect and kills the guardian, and is
+    ended with it.
+    """
     await anyio.Path(tmp_path / "killer.py").write_text(KILLER)
     servers = {
         "odd": {

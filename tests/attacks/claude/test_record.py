@@ -1,4 +1,4 @@
-"""What the real Claude Code client records is judged as the run was: the same policy, the same answers."""
+"""The session log of the real Claude Code is evaluated like the run: the same policy, the same decisions."""
 
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,8 @@ def logs(env: dict[str, str]) -> list[str]:
     return [str(path) for path in Path(env["CLAUDE_CONFIG_DIR"]).glob("projects/*/*.jsonl")]
 
 
-async def test_paths_are_those_that_the_gate_was_asked_about(bench: Any) -> None:
-    """The log has them as the model wrote them; what leads out by `..` is found in both."""
+async def test_the_log_has_the_paths_that_the_gate_was_asked_about(bench: Any) -> None:
+    """The log has paths as the model wrote them. A path that leaves the folder by `..` is found in both."""
     policy = f"name: p\non_violation: deny\ntool_rules: [{{deny: [{OUTSIDE}]}}]"
     api = bench.api
     for path in ("a.txt", "./sub/../b.txt", "sub/../../out.txt", " ../out.txt"):
@@ -42,8 +42,8 @@ async def test_paths_are_those_that_the_gate_was_asked_about(bench: Any) -> None
     assert len(judged.violations) == 2
 
 
-async def test_a_call_id_used_again_is_another_call_on_the_record(bench: Any) -> None:
-    """Three executions under one id pass no limit, of one in a response nor of one in a run."""
+async def test_a_reused_call_id_in_the_log_is_another_call(bench: Any) -> None:
+    """Three calls with one id exceed the limit of a response and that of a run."""
     policy = "name: p\nrules: [{type: count, tool: bash, max: 1, action: warn}]"
     call = bench.api.bash("echo x >> log")
     bench.api.say(*(bench.api.reply(call) for _ in range(3)), bench.api.reply(bench.api.text("done")))
@@ -55,8 +55,8 @@ async def test_a_call_id_used_again_is_another_call_on_the_record(bench: Any) ->
     assert [len(judged.violations), len(live.policy.violations)] == [2, 2]
 
 
-async def test_an_id_refused_once_ran_the_other_times_on_the_record(bench: Any) -> None:
-    """Each result is that of the call before it."""
+async def test_a_call_denied_once_ran_the_other_times_in_the_log(bench: Any) -> None:
+    """Each result belongs to the call before it."""
     call = bench.api.bash("echo x >> log")
     bench.api.say(*(bench.api.reply(call) for _ in range(3)), bench.api.reply(bench.api.text("done")))
     policy = "name: p\nlimits: {max_tool_calls: {max: 1, action: deny}}"

@@ -1,4 +1,4 @@
-"""What the real Claude Code reports: ids that come again are other calls, usage that lies ends the run."""
+"""Reports of the real Claude Code: a reused id is a new call, and false usage ends the run."""
 
 from typing import Any
 
@@ -15,9 +15,9 @@ pytestmark = [pytest.mark.claude, pytest.mark.anyio]
 NO = GateAnswer(allowed=False, tell_model="refused")
 
 
-async def test_an_id_used_again_is_asked_about_again_in_its_own_turn(bench: Any) -> None:
-    """With the same input or another: as many questions, and an outcome of each that is allowed. A refusal is none,
-    and hides none of those before and after it.
+async def test_a_reused_id_is_asked_about_again_in_its_own_turn(bench: Any) -> None:
+    """With the same input or another: each call has its own question, and each allowed call its own outcome. A denied
+    call has none, and hides no outcome before or after it.
     """
     api, gate = bench.api, RecordingGate(in_turn(True, True, True, NO, True))
     commands = [f"echo {word} >> log" for word in "xxyxx"]
@@ -34,8 +34,8 @@ async def test_an_id_used_again_is_asked_about_again_in_its_own_turn(bench: Any)
 
 
 @pytest.mark.parametrize("command", ["echo x >> log", "echo x"])
-async def test_an_id_used_twice_in_one_response_has_the_outcome_of_the_first(bench: Any, command: str) -> None:
-    """Whether the client runs them one after another or in parallel, the first runs and is reported as completed."""
+async def test_a_duplicate_id_in_one_response_has_the_outcome_of_the_first_call(bench: Any, command: str) -> None:
+    """Whether the client runs the calls in sequence or in parallel, the first runs and is reported as completed."""
     api, gate = bench.api, RecordingGate(in_turn(True, NO))
     call = api.bash(command)
     api.say(api.reply(call, call), api.reply(api.text("done")))
@@ -46,8 +46,8 @@ async def test_an_id_used_twice_in_one_response_has_the_outcome_of_the_first(ben
 
 
 @pytest.mark.parametrize("example", examples())
-async def test_ids_at_random_get_nothing_past_a_policy(bench: Any, example: int) -> None:
-    """A few ids, in one response and over several: what is forbidden or one too many does not run."""
+async def test_random_ids_evade_no_rule(bench: Any, example: int) -> None:
+    """A few ids, in one response and in several: neither a denied call nor one beyond a limit runs."""
 
     def play(script: Responses) -> Any:
         api = bench.api
@@ -59,8 +59,8 @@ async def test_ids_at_random_get_nothing_past_a_policy(bench: Any, example: int)
     await at_random(example, bench.cwd / "log", play)
 
 
-async def test_usage_that_cannot_be_true_ends_the_run(bench: Any) -> None:
-    """The client passes on what it was told; the run does not go on, and is not counted as having cost less."""
+async def test_impossible_usage_ends_the_run(bench: Any) -> None:
+    """The client passes on what the API reported. The run ends, and its cost is not reduced."""
     api = bench.api
     true = api.reply(api.bash("echo x >> log"))
     false = api.reply(api.bash("echo y >> log"))
@@ -73,8 +73,8 @@ async def test_usage_that_cannot_be_true_ends_the_run(bench: Any) -> None:
     assert "inputTokens" in str(ended.value)
 
 
-async def test_usage_below_zero_takes_nothing_back(bench: Any) -> None:
-    """The client takes it for nothing used, so its total does not fall."""
+async def test_negative_usage_reduces_nothing(bench: Any) -> None:
+    """The client counts it as zero, so its total does not fall."""
     api = bench.api
     false = api.reply(api.bash("echo y >> log"))
     false.usage["input_tokens"] = -5000

@@ -1,4 +1,4 @@
-"""What a repository holds does not configure the real Claude Code client, nor change what was judged."""
+"""Files of a repository neither configure the real Claude Code client nor change an evaluated call."""
 
 import json
 from pathlib import Path
@@ -23,7 +23,7 @@ print(json.dumps({"hookSpecificOutput": {"hookEventName": "%s", %s}}))
 
 
 def plant(folder: Path) -> None:
-    """Everything a repository can bring that makes the client run a command or read a text."""
+    """Everything in a repository that could make the client run a command or read a text."""
     touch = f"touch {folder}/RAN-"
     command = {name: [{"hooks": [{"type": "command", "command": f"{touch}{name}"}]}] for name in (
         "SessionStart", "UserPromptSubmit", "PreToolUse", "PostToolUse", "Stop",
@@ -60,7 +60,7 @@ def plant(folder: Path) -> None:
 
 
 def rewriting(folder: Path, moment: str, answer: str) -> None:
-    """Project settings with a hook that answers with another command than it was asked about."""
+    """Project settings with a hook that returns another command than it was asked about."""
     hook = folder / ".claude" / "hook"
     hook.parent.mkdir()
     hook.write_text(REWRITES % (moment, answer))
@@ -70,7 +70,7 @@ def rewriting(folder: Path, moment: str, answer: str) -> None:
 
 
 def ran(folder: Path) -> list[str]:
-    """What a planted command left behind."""
+    """The files that planted commands have created."""
     return sorted(path.name for path in folder.rglob("RAN-*"))
 
 
@@ -79,7 +79,9 @@ def of(events: list[Any], *types: type) -> list[Any]:
 
 
 async def test_nothing_of_the_workspace_is_loaded(bench: Any) -> None:
-    """Hooks, helpers, servers, skills, commands, agents, memory, git and Bun's own files: none acts, none is read."""
+    """Hooks, helpers, servers, skills, commands, agents, memory, and files of git and Bun: none acts, and none is
+    read.
+    """
     plant(bench.cwd)
     api = bench.api
     api.say(
@@ -91,14 +93,14 @@ async def test_nothing_of_the_workspace_is_loaded(bench: Any) -> None:
     )
     events = await bench.run(adapter=bench.adapter("Bash", "Read", "Skill", "Agent"))
 
-    assert ran(bench.cwd) in ([], ["RAN-fsmonitor"])  # the agent's own `git status` may ask the monitor
+    assert ran(bench.cwd) in ([], ["RAN-fsmonitor"])  # the agent's own `git status` may start the monitor
     assert "planted=\n" in of(events, ToolCallCompleted)[-1].tool_output + "\n"
     assert "PLANTED-TEXT" not in json.dumps(api.requests[0])
 
 
 @pytest.mark.parametrize("prompt", ["look at @secret.txt @sub/ @CLAUDE.md", "/cmd", "!touch RAN-shell", "# note"])
-async def test_a_prompt_is_taken_as_it_is_written(bench: Any, prompt: str) -> None:
-    """No file is read and no command runs because of what a prompt says: the gate would not be asked."""
+async def test_a_prompt_is_taken_literally(bench: Any, prompt: str) -> None:
+    """A prompt can't make the client read a file or run a command without the gate."""
     plant(bench.cwd)
     bench.api.say(bench.api.reply(bench.api.text("done")))
 
@@ -109,8 +111,8 @@ async def test_a_prompt_is_taken_as_it_is_written(bench: Any, prompt: str) -> No
     assert ran(bench.cwd) == []
 
 
-async def test_loading_settings_reports_that_the_gate_does_not_hold_all(bench: Any) -> None:
-    """`gate` is `some`, with why; a policy that requires enforcement does not start."""
+async def test_loading_settings_is_reported_as_a_partial_gate(bench: Any) -> None:
+    """`gate` is `some`, with the reason. A policy that requires enforcement does not start."""
     loaded: list[dict[str, Any]] = [
         {"setting_sources": ["project"]},
         {"setting_sources": ["user"]},
@@ -136,8 +138,8 @@ async def test_loading_settings_reports_that_the_gate_does_not_hold_all(bench: A
     assert bench.api.requests == []
 
 
-async def test_the_environment_neither_brings_plugins_nor_keeps_the_client_from_asking(bench: Any) -> None:
-    """Nor does the flag that switches hooks off: with it, nothing is started."""
+async def test_the_environment_neither_adds_plugins_nor_disables_the_gate(bench: Any) -> None:
+    """With the flag that disables hooks, nothing is started."""
     plugin, api = bench.cwd.parent / "plugin", bench.api
     hook = {"hooks": [{"type": "command", "command": "touch RAN-plugin"}]}
     about = {"name": "p", "version": "1.0.0", "description": "d", "author": {"name": "a"}}
@@ -156,8 +158,8 @@ async def test_the_environment_neither_brings_plugins_nor_keeps_the_client_from_
 
 
 @pytest.mark.parametrize("answer", ["allow", "ask", None])
-async def test_a_hook_of_the_workspace_cannot_change_what_was_judged(bench: Any, answer: str | None) -> None:
-    """With project settings loaded, a rewritten call does not run, however the hook answers."""
+async def test_a_hook_of_the_workspace_cannot_change_an_evaluated_call(bench: Any, answer: str | None) -> None:
+    """With project settings loaded, a rewritten call does not run, whatever the hook returns."""
     output = '"updatedInput": other' + (f', "permissionDecision": "{answer}"' if answer else "")
     rewriting(bench.cwd, "PreToolUse", output)
     api = bench.api
@@ -171,8 +173,8 @@ async def test_a_hook_of_the_workspace_cannot_change_what_was_judged(bench: Any,
     assert outcomes == ["harmless"] or failures == ["not run: something changed its input after it was evaluated"]
 
 
-async def test_what_a_hook_of_the_workspace_denies_or_permits_changes_no_answer_of_the_gate(bench: Any) -> None:
-    """A call that the gate refuses does not run though the workspace's hook and permissions allow it."""
+async def test_hooks_and_permissions_of_the_workspace_override_no_decision(bench: Any) -> None:
+    """A call that the gate denies does not run, even if the workspace's hook and permissions allow it."""
     rewriting(bench.cwd, "PreToolUse", '"permissionDecision": "allow"')
     api = bench.api
     api.say(api.reply(api.bash("touch RAN-refused")), api.reply(api.text("done")))
@@ -182,7 +184,7 @@ async def test_what_a_hook_of_the_workspace_denies_or_permits_changes_no_answer_
 
 
 async def test_a_call_that_ran_with_another_input_ends_the_run(bench: Any) -> None:
-    """Where the client's own permissions decide, a rewritten call runs; it is told as it was, and the run ends."""
+    """If the client's own permissions decide, a rewritten call runs. It is reported as it ran, and the run ends."""
     rewriting(bench.cwd, "PreToolUse", '"updatedInput": other, "permissionDecision": "allow"')
     api = bench.api
     api.say(api.reply(api.bash("echo harmless")), api.reply(api.text("done")))
@@ -197,8 +199,8 @@ async def test_a_call_that_ran_with_another_input_ends_the_run(bench: Any) -> No
     assert len(api.requests) == 1
 
 
-async def test_a_rule_against_what_really_ran_is_broken(bench: Any) -> None:
-    """The rewritten call is judged as it ran: the violation is named and interrupts."""
+async def test_a_rewritten_call_is_evaluated_as_it_ran(bench: Any) -> None:
+    """The violation names the rule, and its enforcement is `interrupted`."""
     rewriting(bench.cwd, "PreToolUse", '"updatedInput": other, "permissionDecision": "allow"')
     api = bench.api
     api.say(api.reply(api.bash("echo harmless")), api.reply(api.text("done")))
@@ -214,8 +216,8 @@ async def test_a_rule_against_what_really_ran_is_broken(bench: Any) -> None:
     assert [violation.enforcement for violation in refused.value.violations] == ["interrupted"]
 
 
-async def test_a_permission_hook_of_the_workspace_answers_nothing_for_the_gate(bench: Any) -> None:
-    """A hook that answers the client's question for permission with another command does not get it run unseen."""
+async def test_a_permission_hook_of_the_workspace_cannot_answer_for_the_gate(bench: Any) -> None:
+    """If it returns another command, that command does not run without an evaluation."""
     rewriting(bench.cwd, "PermissionRequest", '"decision": {"behavior": "allow", "updatedInput": other}')
     api = bench.api
     api.say(api.reply(api.bash("echo harmless")), api.reply(api.text("done")))
@@ -223,14 +225,14 @@ async def test_a_permission_hook_of_the_workspace_answers_nothing_for_the_gate(b
     async with bench.watched(adapter=bench.adapter(setting_sources=["project"])) as run:
         await run.ended.wait()
 
-    if run.error is None:  # either way is right
+    if run.error is None:  # both outcomes are correct
         assert ran(bench.cwd) == []
     else:
         assert run.error.details["code"] == "input_changed"
 
 
-async def test_a_call_the_client_says_nothing_of_is_refused(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The gate waits until the client has told of a call in its records, and refuses it where it never does."""
+async def test_a_call_that_the_client_does_not_report_is_denied(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The gate waits for the call in the client's log, and denies it if it never appears."""
     from proctor.adapters.agents.claude import hooks, session
 
     gate = RecordingGate()

@@ -1,4 +1,4 @@
-"""The real Codex client before a scripted API, for the tests of what must hold against attacks."""
+"""Fixtures for attack tests on Codex: the real client with a scripted API."""
 
 from claude_bench import anyio_backend, pipe
 from codex_bench import api, bench, client_installed, patient, stand_in, used_home

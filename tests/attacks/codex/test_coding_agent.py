@@ -1,4 +1,4 @@
-"""The policy to begin with holds on the real Codex, rule by rule, in the shell that it is judged for."""
+"""The starter policy is enforced on the real Codex, rule by rule, in the shell that lines are evaluated for."""
 
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.codex, pytest.mark.anyio]
 
 
 class TestCodex(coding_agent.CodingAgentChecks):
-    """By the public price of the model."""
+    """The cost uses the public price of the model."""
 
     @pytest.fixture
     def prepare(self, bench: Any) -> Any:
@@ -36,19 +36,19 @@ class TestCodex(coding_agent.CodingAgentChecks):
 
 
 LINE = r"echo $'\'; touch ran #'"
-"""One `echo` to bash; a `touch` to a shell that does not know `$'`."""
+"""To bash, one `echo`; to a shell without `$'`, a `touch`."""
 TOUCH = "{tool: bash, where: [{path: $.command, runs: touch}]}"
 POLICY = f"name: p\nrules: [{{type: blocklist, tools: [{TOUCH}], action: deny}}]"
 
 
 def records(home: Path) -> list[Path]:
-    """What the client itself recorded."""
+    """The client's own session log."""
     return list(home.glob("sessions/**/*.jsonl"))
 
 
-async def test_a_line_for_another_shell_is_judged_as_that_shells(bench: Any) -> None:
-    """What two shells read in two ways is nobody's to permit; live, and in the client's own record. For bash the same
-    text says something to one who listens.
+async def test_a_line_for_another_shell_is_parsed_as_by_that_shell(bench: Any) -> None:
+    """A line that two shells parse differently can't be allowed; live, and from the client's own log. In bash the
+    same text is a mere argument.
     """
     others = ["/bin/sh", "sh", "dash", "zsh", "/usr/bin/python3"]
     for number, shell in enumerate([*others, "/bin/bash"]):

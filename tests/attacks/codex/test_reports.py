@@ -1,4 +1,4 @@
-"""What the real Codex reports: ids that come again are other calls, usage that lies ends the run."""
+"""Reports of the real Codex: a reused id is a new call, and false usage ends the run."""
 
 from typing import Any
 
@@ -13,9 +13,9 @@ from tests.fuzz.call_ids import Responses, at_random, command, examples, outcome
 pytestmark = [pytest.mark.codex, pytest.mark.anyio]
 
 
-async def test_an_id_used_again_is_asked_about_again_in_its_own_turn(bench: Any) -> None:
-    """With the same input or another: as many questions, and an outcome of each that is allowed. A refusal is none,
-    and hides none of those before and after it.
+async def test_a_reused_id_is_asked_about_again_in_its_own_turn(bench: Any) -> None:
+    """With the same input or another: each call has its own question, and each allowed call its own outcome. A denied
+    call has none, and hides no outcome before or after it.
     """
     commands = [f"echo {word} >> log" for word in "xxyxx"]
     for line in commands:
@@ -30,8 +30,8 @@ async def test_an_id_used_again_is_asked_about_again_in_its_own_turn(bench: Any)
     assert (bench.cwd / "log").read_text().split() == ["x", "x", "y", "x"]
 
 
-async def test_a_patch_under_a_used_id_is_asked_about_again(bench: Any) -> None:
-    """As a command is, after a command and after a patch."""
+async def test_a_patch_with_a_reused_id_is_asked_about_again(bench: Any) -> None:
+    """After a command and after a patch, as a command is."""
     bench.api.reply(bench.api.shell("c1", "echo x >> log"))
     bench.api.reply(bench.api.patch("c1", "*** Add File: a.txt", "+a"))
     bench.api.reply(bench.api.patch("c1", "*** Add File: b.txt", "+b"))
@@ -45,15 +45,15 @@ async def test_a_patch_under_a_used_id_is_asked_about_again(bench: Any) -> None:
 
 
 @pytest.mark.parametrize("second", ["echo x >> log", "echo y >> log"])
-async def test_of_two_calls_of_one_response_with_one_id_none_runs_under_the_others_permission(
+async def test_of_two_calls_with_one_id_in_a_response_neither_runs_with_the_others_approval(
     bench: Any, second: str
 ) -> None:
-    """The client takes an answer to the first question for the second: so neither is permitted."""
+    """The client would use the answer to the first question for the second, so both are denied."""
     bench.api.reply(bench.api.shell("c1", "echo x >> log"), bench.api.shell("c1", second))
 
     async def gate(call: ToolCall) -> GateAnswer:
         while sum(path.read_text().count('"type":"function_call",') for path in bench.home.rglob("*.jsonl")) < 2:
-            await anyio.sleep(0.01)  # the client has both: before that, the first may be permitted
+            await anyio.sleep(0.01)  # the client has both calls; before that, the first may be allowed
         return GateAnswer(allowed="echo x" in call.input["command"])
 
     await bench.run(gate)
@@ -61,8 +61,8 @@ async def test_of_two_calls_of_one_response_with_one_id_none_runs_under_the_othe
     assert bench.made() == []
 
 
-async def test_a_second_call_under_the_id_of_one_that_runs_is_refused_and_ends_the_run(bench: Any, pipe: Any) -> None:
-    """It does not run; which of them the permission went to cannot be known, so the run does not go on."""
+async def test_a_second_call_with_the_id_of_a_running_one_is_denied_and_ends_the_run(bench: Any, pipe: Any) -> None:
+    """It does not run. Which of them got the approval is unknown, so the run ends."""
     bench.api.reply(
         bench.api.shell("c1", f"echo up > {pipe}; tail -f /dev/null"), bench.api.shell("c1", "touch second")
     )
@@ -81,8 +81,8 @@ async def test_a_second_call_under_the_id_of_one_that_runs_is_refused_and_ends_t
 
 
 @pytest.mark.parametrize("example", examples())
-async def test_ids_at_random_get_nothing_past_a_policy(bench: Any, example: int) -> None:
-    """A few ids, in one response and over several: what is forbidden or one too many does not run."""
+async def test_random_ids_evade_no_rule(bench: Any, example: int) -> None:
+    """A few ids, in one response and in several: neither a denied call nor one beyond a limit runs."""
 
     def play(script: Responses) -> Any:
         for response in script:
@@ -93,7 +93,7 @@ async def test_ids_at_random_get_nothing_past_a_policy(bench: Any, example: int)
 
 
 async def test_usage_that_falls_ends_the_run(bench: Any) -> None:
-    """A response of less than nothing makes the client's own total fall."""
+    """A response with negative usage makes the client's total fall."""
     bench.api.reply(bench.api.shell("c1", "echo x >> log"))
     bench.api.reply(bench.api.shell("c2", "echo y >> log"), used=(-90, 20))
     for n in range(3):

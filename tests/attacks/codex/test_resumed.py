@@ -1,4 +1,4 @@
-"""A thread that Codex resumes: whatever its client tells of earlier turns counts for nothing."""
+"""A resumed Codex thread: the client's reports of earlier turns do not count."""
 
 from typing import Any
 
@@ -34,10 +34,10 @@ def begin(): say({"method": "turn/started", "params": {"threadId": "t", "turn": 
     "begin(); answer(); say(DONE); past(old); past(NEW)",
     "past(old); past(old); begin(); past(old); answer(); say(DONE); say(DONE)",
 ], ids=["before the turn", "at its beginning", "late", "after its end", "each twice"])  # fmt: skip
-async def test_what_a_client_tells_of_earlier_turns_is_past(bench: Any, stand_in: Any, script: str) -> None:
-    """Whenever it does: no call, no message, no token, and not the end of the new turn."""
+async def test_reports_of_earlier_turns_do_not_count(bench: Any, stand_in: Any, script: str) -> None:
+    """Whenever they come: no call, no message, no token, and no end of the new turn."""
     adapter = bench.adapter(codex_path=stand_in(PAST + script))
-    adapter._thread = lambda launch, config: ("thread/start", {})  # the stand-in knows no other
+    adapter._thread = lambda launch, config: ("thread/start", {})  # the stand-in supports only this one
 
     events = await bench.run(adapter=adapter, resume="t")
 

@@ -1,4 +1,4 @@
-"""What a repository and a home's login files hold does not configure the real Codex client."""
+"""Files of a repository and login files of the home directory do not configure the real Codex client."""
 
 import json
 from pathlib import Path
@@ -33,7 +33,7 @@ command = "{folder}/do-hook"
 
 
 def plant(folder: Path) -> None:
-    """Everything a repository can bring that makes the client run a program or stop asking."""
+    """Everything in a repository that could make the client run a program or stop asking."""
     hook = {"hooks": [{"type": "command", "command": f"{folder}/do-hook-file"}]}
     files = {
         ".codex/config.toml": CONFIG.format(folder=folder),
@@ -57,7 +57,7 @@ def plant(folder: Path) -> None:
 
 
 def ran(folder: Path) -> list[str]:
-    """What a planted program left behind."""
+    """The files that planted programs have created."""
     return sorted(path.name for path in folder.glob("RAN-*"))
 
 
@@ -66,7 +66,9 @@ def ran(folder: Path) -> list[str]:
     [("danger-full-access", "sub/folder"), ("workspace-write", "sub/folder"), ("workspace-write", ".")],
 )
 async def test_nothing_of_the_workspace_is_loaded(bench: Any, sandbox: str, place: str) -> None:
-    """Neither that of the folder nor of one above it, in a second run no more than in the first; all is asked."""
+    """Neither from the folder nor from one above it, in the first run and in the second. Every call is
+    asked about.
+    """
     plant(bench.cwd)
     cwd = bench.cwd / place
     cwd.mkdir(parents=True, exist_ok=True)
@@ -84,11 +86,11 @@ async def test_nothing_of_the_workspace_is_loaded(bench: Any, sandbox: str, plac
     assert not {"PLANTED-TEXT", "SECRET-TEXT"} & {
         text for text in ("PLANTED-TEXT", "SECRET-TEXT") if text in json.dumps(bench.api.requests)
     }
-    assert not (bench.home / "config.toml").exists()  # where the client would note that it trusts the folder
+    assert not (bench.home / "config.toml").exists()  # where the client would store that it trusts the folder
 
 
-async def test_login_files_do_not_run_before_a_judged_command(bench: Any) -> None:
-    """Neither a profile nor an rc file of the home, which an earlier command may have written."""
+async def test_login_files_do_not_run_before_an_evaluated_command(bench: Any) -> None:
+    """Neither a profile nor an rc file of the home directory, which an earlier command may have written."""
     for name in (".bash_profile", ".profile", ".bash_login", ".bashrc", ".zshenv"):
         (bench.home / name).write_text(f"touch {bench.cwd}/RAN{name}\n")
     bench.api.reply(bench.api.shell("c1", "echo hi"))
@@ -100,8 +102,8 @@ async def test_login_files_do_not_run_before_a_judged_command(bench: Any) -> Non
     assert ran(bench.cwd) == []
 
 
-async def test_trusting_the_workspace_reports_that_the_gate_does_not_hold_all(bench: Any) -> None:
-    """`gate` is `some`, with why; a policy that requires enforcement does not start."""
+async def test_trusting_the_workspace_is_reported_as_a_partial_gate(bench: Any) -> None:
+    """`gate` is `some`, with the reason. A policy that requires enforcement does not start."""
     plant(bench.cwd)
     adapter = bench.adapter(trust_workspace=True)
 
@@ -113,8 +115,10 @@ async def test_trusting_the_workspace_reports_that_the_gate_does_not_hold_all(be
     assert ran(bench.cwd) == []
 
 
-async def test_settings_that_change_after_they_were_judged_start_no_run(bench: Any) -> None:
-    """A rule that permits commands, added when the run was planned already, is found at the start; and then known."""
+async def test_settings_changed_after_preflight_start_no_run(bench: Any) -> None:
+    """A rule that allows commands, added after the run was planned, is found at its start. From then on
+    it is known.
+    """
     adapter = bench.adapter()
     assert adapter.capabilities.gate == "all"
     rules = bench.home / "rules" / "default.rules"

@@ -1,4 +1,6 @@
-"""The policy to begin with holds on agents of frameworks; what one runs unasked is not started where it may not."""
+"""The starter policy is enforced on framework agents; an agent with ungated tools does not start under `enforcement:
+required`.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -21,11 +23,11 @@ AGENTS = [framework_bench.pydantic_ai, framework_bench.openai_agents, framework_
 
 @pytest.mark.parametrize("make", AGENTS, ids=lambda made: made.__name__)
 class TestFrameworks(coding_agent.CodingAgentChecks):
-    """By the public price of the model."""
+    """The cost uses the public price of the model."""
 
     @pytest.fixture
     def cwd(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-        """The folder in which this process, and so the agent's tools, work."""
+        """The working directory of this process, and so of the agent's tools."""
         folder = tmp_path / "work"
         folder.mkdir()
         monkeypatch.chdir(folder)
@@ -50,8 +52,8 @@ MADE = {
 @pytest.mark.anyio
 @pytest.mark.parametrize("handed_over", [False, True], ids=["its own", "of an agent it hands over to"])
 @pytest.mark.parametrize("make", MADE.values(), ids=MADE)
-async def test_a_tool_that_asks_nobody_is_refused_where_enforcement_is_required(make: Any, handed_over: bool) -> None:
-    """Before the model is asked anything; also where only an agent behind a handoff has it."""
+async def test_an_ungated_tool_is_rejected_if_enforcement_is_required(make: Any, handed_over: bool) -> None:
+    """Before the model is called, also if only an agent behind a handoff has the tool."""
     agent = agents.Agent(name="worker", tools=[make()])
     if handed_over:
         agent = agents.Agent(name="first", handoffs=[agent])
