@@ -34,10 +34,13 @@ class Exchange:
         found: dict[str, Any] = json.loads(self.raw) if self.raw else {}
         return found
 
-    def give(self, body: Mapping[str, Any] | bytes, *, status: int = 200, kind: str = "application/json") -> None:
-        """Answer with a whole body; a mapping is JSON."""
+    def give(
+        self, body: Mapping[str, Any] | bytes, *, status: int = 200, kind: str = "application/json", **headers: str
+    ) -> None:
+        """Answer with a whole body; a mapping is JSON. `headers`: more of them, by their names with `_` for `-`."""
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
-        self._begin(status, kind, {"content-length": str(len(data))})
+        more = {name.replace("_", "-"): value for name, value in headers.items()}
+        self._begin(status, kind, {"content-length": str(len(data)), **more})
         self._handler.wfile.write(data)
 
     def stream(self, events: Iterable[Mapping[str, Any] | str]) -> None:
@@ -117,6 +120,9 @@ def _handler(answer: Answer, closing: threading.Event) -> type[BaseHTTPRequestHa
             self.do_GET()
 
         def do_POST(self) -> None:
+            self.do_GET()
+
+        def do_DELETE(self) -> None:
             self.do_GET()
 
         def log_message(self, format: str, *args: Any) -> None:

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit, urlunsplit
 from uuid import uuid4
 
 import anyio
+import httpx2
 import pydantic_core
 import uvicorn
 from anyio.abc import TaskGroup, TaskStatus
@@ -306,6 +307,8 @@ PROBE_S = 30.0
 TERMINATE_S: Final = 2.0
 """Seconds a server has to end by itself once it is told to; then it is killed."""
 _MOST_PAGES = 100
+_REACHED_S: Final = 30.0
+"""Seconds in which a server at a URL has to be reached."""
 
 
 class Upstream(Protocol):
@@ -396,8 +399,18 @@ class UrlUpstream:
 
     @asynccontextmanager
     async def connect(self, mark: str) -> AsyncIterator[tuple[Incoming, Outgoing]]:
-        async with streamable_http_client(self._url, max_sse_event_size=MAX_LINE_BYTES) as streams:
+        timeout = httpx2.Timeout(_REACHED_S, read=None)  # a call may take any time, and an idle server say nothing
+        async with (
+            httpx2.AsyncClient(timeout=timeout, event_hooks={"request": [_hurry_the_end]}) as client,
+            streamable_http_client(self._url, http_client=client, max_sse_event_size=MAX_LINE_BYTES) as streams,
+        ):
             yield streams
+
+
+async def _hurry_the_end(request: httpx2.Request) -> None:
+    """Limit how long a server may take to end its session: the client has left."""
+    if request.method == "DELETE":
+        request.extensions = {**request.extensions, "timeout": httpx2.Timeout(TERMINATE_S).as_dict()}
 
 
 async def offered_tools(upstream: Upstream, mark: str) -> list[dict[str, Any]]:

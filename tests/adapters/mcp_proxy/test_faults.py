@@ -98,6 +98,29 @@ async def test_a_large_answer_in_one_event_is_whole(bench: Any) -> None:
     assert (is_error, len(text)) == (False, 2_000_000)
 
 
+async def test_an_answer_over_http_may_take_any_time(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a pipe; the library would end the whole connection after five minutes of silence."""
+    monkeypatch.setattr("mcp.shared._httpx_utils.MCP_DEFAULT_SSE_READ_TIMEOUT", 0.2)
+    with failing_server("is slow") as url:
+        async with bench.proxied("{name: p}", upstream=UrlUpstream(url)) as proxied:
+            answered = await proxied.outcome("x")
+
+    assert answered == (False, "at last")
+
+
+async def test_a_server_over_http_that_does_not_end_its_session_holds_nobody_up(
+    bench: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client has left, and with it the proxy goes."""
+    monkeypatch.setattr("proctor.adapters.mcp_proxy.downstream.TERMINATE_S", 0.1)
+    with failing_server("does not end") as url:
+        async with bench.proxied("{name: p}", upstream=UrlUpstream(url)) as proxied:
+            pass
+        last = (await proxied.events())[-1]
+
+    assert (bench.error, last.type) == (None, "run_completed")
+
+
 async def test_a_connection_that_ends_leaves_the_servers_of_others_alone(bench: Any) -> None:
     """Clients over HTTP share a run, and each has a server of its own."""
     upstream = CommandUpstream(bench.command)
@@ -126,9 +149,15 @@ def failing_server(how: str) -> Iterator[str]:
     """A server that begins as it should and fails in every call, or answers it at length; gives its URL."""
 
     def answer(request: loopback.Exchange) -> None:
-        if request.method != "POST":
+        if request.method == "DELETE":
+            request.hold()
+        elif request.method != "POST":
             request.give(b"", status=405)
         elif request.body["method"] == "tools/call":
+            if how == "is slow":
+                server.closing.wait(0.5)
+                late = {"content": [{"type": "text", "text": "at last"}]}
+                request.give({"jsonrpc": "2.0", "id": request.body["id"], "result": late})
             if how == "is large":
                 large = {"content": [{"type": "text", "text": "y" * 2_000_000}]}
                 request.stream([json.dumps({"jsonrpc": "2.0", "id": request.body["id"], "result": large})])
@@ -139,7 +168,8 @@ def failing_server(how: str) -> Iterator[str]:
             about = {"name": "failing", "version": "1"}
             version = request.body.get("params", {}).get("protocolVersion")
             result = {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": about, "tools": []}
-            request.give({"jsonrpc": "2.0", "id": request.body["id"], "result": result})
+            session = {"mcp_session_id": "s"} if how == "does not end" else {}
+            request.give({"jsonrpc": "2.0", "id": request.body["id"], "result": result}, **session)
         else:
             request.give(b"", status=202)
 
