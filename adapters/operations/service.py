@@ -32,7 +32,7 @@ from proctor.supervisor.ports.stored_types import (
     StoredApproval,
 )
 from proctor.supervisor.redaction import Redactor
-from proctor.supervisor.run.recovery import end_deserted, passing_owner
+from proctor.supervisor.run.recovery import end_without_owner, passing_owner
 from proctor.supervisor.store.invariants import latest, shown
 from proctor.supervisor.watch.subscriptions import Subscriptions
 
@@ -241,7 +241,7 @@ class OperatorService:
         if run.status in ("created", "lost"):
             async with passing_owner(self.store) as owner:
                 how: dict[str, Any] = {"reason": reason, "by": by, "end_orphans": end_orphans}
-                await end_deserted(self.store, run, epoch=owner.epoch, **how)
+                await end_without_owner(self.store, run, epoch=owner.epoch, **how)
         return run
 
     async def board(self, words: str = "") -> views.Board:

@@ -433,17 +433,9 @@ class Alphabet:
 
     def _identity(self, n: int, bit: int) -> tuple[Any, bool]:
         """The identity of a condition, whichever rule has it, and whether it permits."""
-        part = self._parts[n]
-        slot = part.rule.machine.slots[bit.bit_length() - 1]
-        words = msgspec.json.encode(slot.selector, order="deterministic")
-        tail = (
-            slot.own,
-            slot._acts,
-            slot._every_act,
-            tuple(v.name for v in slot.virtual_names),
-            id(self._played[n].virtual_tools) if slot.virtual_names else 0,
-        )
-        return (words, *tail), slot.permits
+        slot = self._parts[n].rule.machine.slots[bit.bit_length() - 1]
+        policy = id(self._played[n].virtual_tools) if slot.virtual_names else 0
+        return (slot.identity, policy), slot.permits
 
 
 def _inner(part: RuleComponent | SplitComponent) -> RuleComponent:

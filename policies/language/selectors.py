@@ -6,7 +6,7 @@ predicate on the call.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Protocol, TypeAlias
 
 import msgspec
@@ -219,6 +219,12 @@ class Slot:
     def names(self) -> tuple[str, ...]:
         """The patterns named, aliases replaced."""
         return tuple(name for part in self._parts for name in part.names)
+
+    @property
+    def identity(self) -> Hashable:
+        """Equal for slots of one policy that meet the same calls, whether they permit or refuse."""
+        selector = msgspec.json.encode(self.selector, order="deterministic")
+        return selector, self.own, self._acts, self._every_act, tuple(each.name for each in self.virtual_names)
 
     def bind(self, names: CallNames) -> Bound:
         """The conditions still to check for a call with these names."""

@@ -15,7 +15,7 @@ from ..ports.adapter import EndOrphans
 from ..ports.store import LOOK_AGAIN_S, Store, all_runs, wait_again
 from ..ports.stored_types import NOT_OVER, Block, Cancel, Owner, RunFilter, RunInfo, RunStatus, UnblockStarts
 from ..redaction import Redactor
-from ..run.recovery import each_ended, end_deserted, passing_owner
+from ..run.recovery import each_ended, end_without_owner, passing_owner
 from ..store.invariants import latest
 
 LONGEST_PAUSE_S = 4.0
@@ -233,7 +233,7 @@ class KillSwitch:
     ) -> set[str]:
         """Wait for runs to end; returns the ids of those that have not. Runs without a live owner are ended here."""
         left, token, pause = set(wanted), 0, LOOK_AGAIN_S
-        end = partial(end_deserted, self.store, reason=reason, by=by, end_orphans=self._end_orphans)
+        end = partial(end_without_owner, self.store, reason=reason, by=by, end_orphans=self._end_orphans)
         with anyio.move_on_after(wait_s):
             while left:
                 token = await wait_again(self.store, token)
@@ -241,9 +241,9 @@ class KillSwitch:
                 now = await self.going_on(scope)
                 await anyio.sleep(anyio.current_time() - began)  # reading many takes half of anybody's time at most
                 left &= now.keys()
-                if deserted := [now[run_id] for run_id in wanted if run_id in left and _has_no_owner(now[run_id])]:
+                if ownerless := [now[run_id] for run_id in wanted if run_id in left and _has_no_owner(now[run_id])]:
                     async with passing_owner(self.store) as owner:  # a new one each time, as nobody renews its lease
-                        ended = await each_ended(deserted, partial(end, epoch=owner.epoch), raises=False)
+                        ended = await each_ended(ownerless, partial(end, epoch=owner.epoch), raises=False)
                     if not ended:  # their sessions are busy: each try is a change of the store, which wakes everybody
                         await anyio.sleep(pause)
                         pause = min(2 * pause, LONGEST_PAUSE_S)

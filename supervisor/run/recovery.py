@@ -183,7 +183,7 @@ async def end_unowned(store: Store, run: RunInfo, *, epoch: int, reason: str, by
     return claimed is not None and await _ended(store, claimed, epoch, order)
 
 
-async def end_deserted(
+async def end_without_owner(
     store: Store, run: RunInfo, *, epoch: int, reason: str, by: str = "", end_orphans: EndOrphans | None = None
 ) -> bool:
     """End a run that no live owner ends, on command: one that is lost by `end_lost`, any other by `end_unowned`."""
