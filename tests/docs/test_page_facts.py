@@ -12,34 +12,70 @@ from page_facts.errors import MEANINGS
 from page_facts.followed import shortest
 
 from proctor.adapters.agents.catalog import ADAPTERS
+from proctor.adapters.evaluate import proofs
+from proctor.adapters.hooks.clients.claude import LOWEST
+from proctor.adapters.hooks.daemon import DECIDE_S, IDLE_S
+from proctor.adapters.hooks.messages import MOST_HELD_S
+from proctor.adapters.kit.subprocesses import OUTPUT_LIMIT
+from proctor.adapters.mcp_proxy.relay import HANDSHAKE_S
+from proctor.adapters.web import auth, server
 from proctor.policies import decode_event
 from proctor.policies.events import EVENT_TYPES
+from proctor.policies.events.calls import MOST_PARTS
+from proctor.policies.language.facts import BOUND
+from proctor.policies.monitor.call_table import FINISHED_KEPT
 from proctor.policies.reading import tree
-from proctor.policies.values import regexes
+from proctor.policies.rules.count import BEHIND
+from proctor.policies.rules.memory import USER_TEXT_BOUND
+from proctor.policies.rules.prior_calls import PER_KEY
+from proctor.policies.stack.merge import MAX_RULES
+from proctor.policies.values import json_values, regexes
 from proctor.supervisor.arguments import BOUNDS, RecordOptions
 from proctor.supervisor.errors import ApprovalError, ApprovalErrorKind, StoreErrorKind
 from proctor.supervisor.launch.history import TRANSCRIPT_BYTES
 from proctor.supervisor.machine import run_state
 from proctor.supervisor.run import journal
+from proctor.supervisor.run.callbacks import CHECK_TIMEOUT_S
 from proctor.supervisor.run.recovery import LEASE_S
 
 DOCS = ROOT / "docs"
 AGENTS = {"function": "loop", "replay": "scripted"}
 """Pages whose names are not those of their adapters."""
 
-MIB = 1024 * 1024
+KIB = 1024
+MIB = 1024 * KIB
 IN_SENTENCES = [
+    ("agents/interactive.md", f"(default 0, at most {MOST_HELD_S}; `init --hook` sets {MOST_HELD_S})"),
+    ("agents/mcp.md", f"doesn't answer `initialize` within {HANDSHAKE_S:g} seconds"),
+    ("agents/scripted.md", f"proctor keeps {OUTPUT_LIMIT // KIB} KiB of each output"),
+    ("agents/shell.md", f"proctor keeps {OUTPUT_LIMIT // KIB} KiB of each output"),
+    ("how-to/prove.md", f"share {proofs.LONGEST_S} seconds"),
+    ("operate/dashboard.md", f"- More than {auth.AT_MOST} wrong tokens a minute"),
+    ("operate/dashboard.md", f"after {server.REQUEST_S} seconds, bodies over {auth.MOST_BODY // KIB} KiB"),
+    ("operate/dashboard.md", f"- More than {server.MAX_CONNECTIONS:,} connections"),
     ("operate/event-log.md", f"| one event | about {run_state.MOST_BYTES // MIB} MiB;"),
     ("operate/event-log.md", f"| {BOUNDS.max_messages:,} and about {BOUNDS.max_message_bytes // MIB} MiB each for"),
     ("operate/event-log.md", f"| {BOUNDS.max_events:,} and about {BOUNDS.max_event_bytes // MIB} MiB (`max_events`"),
     ("operate/event-log.md", f"| the latest {journal.MOST:,} or {journal.MOST_BYTES // MIB} MiB; `events_before`"),
     ("operate/event-log.md", f"| {journal.CAPACITY:,} or {journal.CAPACITY_BYTES // MIB} MiB; then proctor reads"),
     ("operate/event-log.md", f"| a replayed conversation | the latest {TRANSCRIPT_BYTES // MIB} MiB |"),
+    ("operate/hooks.md", f"Hooks need Claude Code {LOWEST} or newer"),
+    ("operate/hooks.md", f"doesn't decide within {DECIDE_S:g} seconds"),
+    ("operate/hooks.md", f"It ends after {IDLE_S / 60:g} minutes"),
     ("operate/runs.md", f"others after {LEASE_S:g} seconds without a heartbeat"),
     ("policies/conditions.md", f"can examine {regexes.WORK:,} bytes in all"),
     ("policies/conditions.md", f"matches longer than {regexes.VIEW:,} bytes"),
     ("policies/index.md", f"| {tree.MAX_TEXT:,} characters, {tree.MAX_VALUES:,} values, {tree.MAX_DEPTH} levels;"),
     ("policies/index.md", f"stand for {tree.MAX_BORROWED:,} values; regular expressions of {regexes.MOST_STEPS:,}"),
+    ("policies/index.md", f"| {MAX_RULES:,} rules, nets and budgets |"),
+    ("policies/index.md", f"| {BOUND:,} keys, ids or values; {PER_KEY} earlier calls"),
+    ("policies/index.md", f"{USER_TEXT_BOUND:,} characters of user messages |"),
+    ("policies/index.md", f"{BEHIND} turns before the window |"),
+    ("policies/index.md", f"| {MOST_PARTS:,} parts |"),
+    ("policies/index.md", f"| {json_values.DEPTH} levels;"),
+    ("policies/index.md", f"| {FINISHED_KEPT:,}; an older id"),
+    ("policies/rules.md", f"check takes more than {CHECK_TIMEOUT_S:g} seconds"),
+    ("tutorials/claude-code.md", f"Claude Code {LOWEST} or newer"),
 ]
 """Figures within a sentence of a page, as the code has them."""
 
