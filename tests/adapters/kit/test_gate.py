@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from supervised import RecordingGate
 
 from proctor.adapters.kit import CallGate, EventStream, helpers
-from proctor.policies.events import Event, MessageReceived, RunCompleted
+from proctor.policies.events import Event, MessageReceived, RunCompleted, ToolCallFailed
 from proctor.policies.events.calls import ToolCall
 from proctor.supervisor import GateAnswer, Launch, ProviderError
 
@@ -90,24 +90,37 @@ async def test_a_gate_that_fails_permits_nothing_and_ends_the_run_with_why(capfd
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("stopped", [False, True])
-async def test_after_a_stop_nothing_is_permitted_and_no_run_is_completed(stopped: bool) -> None:
+@pytest.mark.parametrize("stopped", ["never", "by an answer", "before it", "meanwhile"])
+async def test_after_a_stop_nothing_is_permitted_and_no_run_is_completed(stopped: str) -> None:
     """Neither what was asked about meanwhile, nor what a client says that was told to stop. One that nobody told to
-    has completed its run.
+    has completed its run. Who is denied is told something.
     """
+
+    def judge(call: ToolCall) -> GateAnswer:
+        if (stopped, call.id) == ("meanwhile", "b"):
+            link.stop()
+        by_answer = stopped == "by an answer"
+        return GateAnswer(allowed=not by_answer, stop=by_answer)
+
     stream, seen = EventStream(), []  # type: ignore[var-annotated]
-    link = CallGate(launch(RecordingGate()), stream)
+    gate = RecordingGate(judge)
+    link = CallGate(launch(gate), stream)
     first = await link.propose(ToolCall(id="a", name="x"))
-    if stopped:
+    if stopped == "before it":
         link.stop()
     second = await link.propose(ToolCall(id="b", name="x"))
     reports = [MessageReceived(role="assistant", content="done"), RunCompleted(output="done")]
     await link.report(reports)
     stream.close()
     await read(stream, seen)
+    goes_on = stopped == "never"
+    refused = [event for event in seen if isinstance(event, ToolCallFailed)]
 
-    assert (first.allowed, second.allowed, second.stop) == (True, not stopped, stopped)
-    assert seen == (reports[:1] if stopped else reports)
+    assert (first.allowed, second.allowed, second.stop) == (stopped != "by an answer", goes_on, not goes_on)
+    assert all(answer.allowed or answer.tell_model for answer in (first, second))
+    assert len(gate.calls) == (2 if stopped in ("never", "meanwhile") else 1)
+    assert [event for event in seen if event not in refused] == (reports if goes_on else reports[:1])
+    assert [event.tool_call_id for event in refused] == (["b"] if stopped == "meanwhile" else [])
 
 
 @pytest.mark.anyio
@@ -148,3 +161,55 @@ async def test_what_a_client_denied_for_having_no_such_tool_is_put_to_the_policy
         if permitted and not offers
         else []
     )
+
+
+def some_messages(count: int) -> list[Event]:
+    return [MessageReceived(role="assistant", content=str(n)) for n in range(count)]
+
+
+@pytest.mark.trio
+async def test_who_reports_waits_while_too_much_is_unread_or_for_all_of_it(autojump_clock: object) -> None:
+    """With two that may wait: twice for two of five, then for the fifth and one more. What comes after is dropped."""
+    stream, seen, events = EventStream(backlog=2), [], some_messages(6)  # type: ignore[var-annotated]
+    began = trio.current_time()
+    async with helpers() as tasks:
+        tasks.start_soon(lambda: read(stream, seen, takes_s=1))
+        await stream.send(events[:5])
+        after_sending = trio.current_time() - began
+        await stream.send_and_wait(events[5])
+        after_waiting = trio.current_time() - began
+        stream.close()
+        await stream.send_and_wait(MessageReceived(content="late"))
+
+    assert (after_sending, after_waiting) == (4, 6)
+    assert seen == events
+
+
+@pytest.mark.trio
+async def test_a_reader_that_leaves_keeps_nobody_waiting() -> None:
+    """Neither who waits for it then, nor who comes later."""
+    stream = EventStream()
+    events = stream.events()
+    with trio.fail_after(5):
+        async with trio.open_nursery() as tasks:
+            tasks.start_soon(stream.send_and_wait, MessageReceived(content="x"))
+            await anext(events)
+            await events.aclose()  # type: ignore[attr-defined]
+        await stream.send_and_wait(MessageReceived(content="late"))
+
+    assert stream.closed
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("errors", [(None, "second"), ("first", None), ("first", "second")])
+async def test_only_the_first_close_of_a_stream_counts(errors: tuple[str | None, str | None]) -> None:
+    """Whether it ended well or not."""
+    stream, raised = EventStream(), []
+    for error in errors:
+        stream.close(ProviderError(error) if error else None)
+    try:
+        await read(stream, [])
+    except ProviderError as found:
+        raised.append(str(found))
+
+    assert raised == [error for error in errors[:1] if error]

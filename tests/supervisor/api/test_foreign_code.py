@@ -468,6 +468,8 @@ async def test_a_cancel_step_that_fails_is_followed_by_the_next(where: str, rais
     assert isinstance(ends[0], ev.RunCancelled)
     steps = ["ladder", "abandon"] if where.startswith("ladder") else ["first", "interrupt"]
     assert [step["rung"] for step in ends[0].evidence["rungs"]] == steps
+    gives_others = "`cancel_steps` gives a `int`" in str(ends[0].evidence["rungs"][0])
+    assert gives_others == (where == "ladder of others")
 
 
 async def test_an_error_that_cannot_be_formatted_fails_only_its_run() -> None:

@@ -89,6 +89,26 @@ async def test_an_agent_is_read_to_its_end_with_pauses_and_may_exit_slowly(autoj
     assert reading.reader.released
 
 
+@pytest.mark.parametrize(("abandoned_at", "launched"), [(-1, 0), (1, 1)])
+async def test_an_abandoned_agent_has_no_time_to_leave(
+    abandoned_at: float, launched: int, autojump_clock: object
+) -> None:
+    """Though its stream has ended; one that was not started will not be."""
+    agent = Agent(leaves_s=10)
+    reading = Reading(agent)
+    began = trio.current_time()
+    async with trio.open_nursery() as tasks:
+        if abandoned_at > 0:
+            tasks.start_soon(reading.run)
+            await trio.sleep(abandoned_at)
+        reading.reader.abandon()
+        if abandoned_at < 0:
+            tasks.start_soon(reading.run)
+
+    assert trio.current_time() - began == max(abandoned_at, 0)
+    assert (len(agent.launches), agent.left, reading.reader.released) == (launched, False, True)
+
+
 async def test_the_outcome_of_a_cancel_step_is_reported_even_if_the_agent_exited_during_it(
     autojump_clock: object,
 ) -> None:
