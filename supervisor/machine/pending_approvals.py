@@ -111,12 +111,12 @@ class HeldCalls:
         grant = self._grant_for(request, proposal.call, decision)
         if grant is None:
             return False
-        once = grant.scope == "once"
-        if once:
+        if grant.scope == "once":
             del self._grants[grant.tool_name, grant.input_digest]
-        approval_id = grant.approval_id if once else self._state.new_approval_id()
+            approval_id, reason = grant.approval_id, grant.reason
+        else:
+            approval_id, reason = self._state.new_approval_id(), f"covered by approval `{grant.approval_id}`"
         request = msgspec.structs.replace(request, approval_id=approval_id)
-        reason = grant.reason if once else f"covered by approval `{grant.approval_id}`"
         self._state.record(approvals.covered(request, grant, reason=reason or None))
         return True
 
