@@ -124,7 +124,7 @@ ignored as it is.
 """
 
 
-def kept_empty(names: Iterable[str], environment: Mapping[str, str]) -> dict[str, str]:
+def emptied(names: Iterable[str], environment: Mapping[str, str]) -> dict[str, str]:
     """These variables for a settings file: those that are not used here are empty, so that no folder sets them."""
     return {name: "" for name in names if not environment.get(name)}
 

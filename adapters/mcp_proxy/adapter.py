@@ -110,7 +110,7 @@ class ProxySession:
         seen = self._tree.snapshot()
         with suppress(anyio.ClosedResourceError):
             for relay in list(self._relays):
-                await relay.wind_up()
+                await relay.drain()
         self._scope.cancel()
         return {"seen": seen}
 

@@ -188,12 +188,12 @@ def call_problem(params: Mapping[str, Any], keys: Collection[str] = ()) -> str |
     arguments = params.get("arguments")
     if not isinstance(params.get("name"), str) or not isinstance(arguments, dict | None):
         return "a tool call needs a `name` and, in `arguments`, an object"
-    if looks_otherwise(params["name"]):
+    if is_confusable(params["name"]):
         return "the tool's name cannot be used: it is empty, too long, or not spelt as it is compared"
     return _ambiguous(arguments or {}, {key.casefold(): key for key in keys}, frozenset(keys))
 
 
-def looks_otherwise(name: str) -> bool:
+def is_confusable(name: str) -> bool:
     """Whether a server could take a tool's name for another: blanks around it, what does not show, other forms."""
     shows = name.isprintable() and name == name.strip() and name == unicodedata.normalize("NFKC", name)
     return not (shows and 0 < len(name) <= _LONGEST_NAME)

@@ -203,7 +203,7 @@ class Relay:
             if isinstance(request, PendingCall):
                 await self._failed(request, LEFT)
 
-    async def wind_up(self) -> None:
+    async def drain(self) -> None:
         """Let the calls at the gate have their answers, then refuse what the server still works on."""
         while any(isinstance(request, PendingCall) and not request.running for request in self._pending):
             self._quiet = anyio.Event()

@@ -16,7 +16,7 @@ from proctor.policies.policy import Policy
 from proctor.policies.values.globs import matcher
 
 from ..kit.function_tools import MOSTLY
-from .messages import looks_otherwise
+from .messages import is_confusable
 
 READ_ONLY = "read-only"
 DESTRUCTIVE = "destructive"
@@ -110,7 +110,7 @@ class Visibility:
 def _is_tool(tool: Any) -> bool:
     """Whether it is a tool with a name by which it can be called."""
     name = tool.get("name") if isinstance(tool, dict) else None
-    return isinstance(name, str) and not looks_otherwise(name)
+    return isinstance(name, str) and not is_confusable(name)
 
 
 class ToolList:

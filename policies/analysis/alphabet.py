@@ -38,7 +38,6 @@ from .values import (
     MOST_LITERALS,
     OPAQUE,
     Atom,
-    also_met_by,
     are_covered,
     atoms_of,
     binds,
@@ -46,6 +45,7 @@ from .values import (
     depend_on_directories,
     distinct,
     documents,
+    equal_texts,
     is_apart,
     is_exact,
     is_member,
@@ -54,8 +54,8 @@ from .values import (
     placed,
     rows,
     samples,
-    saying_too,
-    supplying,
+    text_capturing,
+    with_text,
 )
 
 MOST_INPUTS = 3_000
@@ -151,7 +151,7 @@ class Alphabet:
                     if outcome not in met or (is_exact(atoms) and value in literals(atoms)):
                         met.add(outcome)
                         found.setdefault(text_of(value), value)
-                        found |= {text: text for text in also_met_by(value) if value in literals(atoms)}
+                        found |= {text: text for text in equal_texts(value) if value in literals(atoms)}
         for evidence in (evidence for each in self._played for evidence in each.evidence):
             named = literals([atom for path, atom in atoms_of(evidence.output) if path in evidence.paths])
             found |= {text_of(value): value for value in named[:MOST_LITERALS]}
@@ -502,7 +502,7 @@ class Replies:
         if patterns:
             readings = itertools.product(*(("", *self._supplying(each)) for each in patterns))
             texts = ["\n".join(filter(None, reading)) for reading in readings][1:]
-            made += [*texts, *(each for text in texts for output in found for each in saying_too(output, text))]
+            made += [*texts, *(each for text in texts for output in found for each in with_text(output, text))]
         if len(made) > MOST_OUTPUTS:
             self._gaps.append(f"too many kinds of outputs of `{call.name}`")
         apart = self._distinct(call, made[:MOST_OUTPUTS], bound, patterns)
@@ -569,7 +569,7 @@ class Replies:
 
     def _supplying(self, pattern: str) -> Iterator[str]:
         """Texts that a pattern reads each followed value from, and others in which it occurs."""
-        texts = [supplying(pattern, value) for value in map(text_of, self._values)]
+        texts = [text_capturing(pattern, value) for value in map(text_of, self._values)]
         if None in texts:
             self._gaps.append(f"values that `{pattern}` reads")
         fitting = [text for text in texts if text is not None]

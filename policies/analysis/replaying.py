@@ -31,7 +31,7 @@ from ..values.work_budget import OutOfWork
 from .call_classes import NameUniverse
 from .components import ANY_OTHER, ASK, ASKING, DENY, LEVELS, NOTHING, InputClass, filled, overlaps
 from .session_search import FAILED, REFUSED, RUNNING, SessionStep
-from .values import MISSING, Atom, atoms_of, candidates, documents, samples, supplying
+from .values import MISSING, Atom, atoms_of, candidates, documents, samples, text_capturing
 
 if TYPE_CHECKING:
     from .played_rule import PlayedRule, Setting
@@ -480,7 +480,7 @@ class ShortSessions:
                     refers = is_argument(atom[1]) or is_output(atom[1])
                     choices[path] = [SHARED, ANOTHER] if refers else candidates([atom])[:2]
                 choices |= {path: [SHARED, ANOTHER] for path in evidence.paths}
-                texts += filter(None, (supplying(pattern, SHARED) for pattern in evidence.patterns))
+                texts += filter(None, (text_capturing(pattern, SHARED) for pattern in evidence.patterns))
             for reference in _references(each):
                 if matcher(reference.tools)(name):
                     choices[reference.path] = [SHARED, ANOTHER]

@@ -259,7 +259,7 @@ def samples(pattern: str) -> list[str]:
     return [*found, *(f"{before}{text} zq" for text in found for before in ("zq ", ""))]
 
 
-def supplying(pattern: str, value: str) -> str | None:
+def text_capturing(pattern: str, value: str) -> str | None:
     """A text from which a pattern reads a value, and no other; None if none was found."""
     regex = Regex(pattern)
     read = ((text, each) for text in samples(pattern) for each in regex.values([text]) if each)
@@ -268,7 +268,7 @@ def supplying(pattern: str, value: str) -> str | None:
     return next((text for text in made if list(regex.values([text])) == [value]), None)
 
 
-def saying_too(output: Any, text: str) -> Iterator[Any]:
+def with_text(output: Any, text: str) -> Iterator[Any]:
     """An output with a text in it, from which patterns may read a value."""
     if isinstance(output, dict):
         yield {**output, "zq": text}
@@ -399,7 +399,7 @@ def literals(atoms: Sequence[Atom]) -> list[Any]:
     return distinct(value for value in values if binds(value))
 
 
-def also_met_by(value: Any) -> Iterator[str]:
+def equal_texts(value: Any) -> Iterator[str]:
     """Another text that equals what a condition on inputs names, if it names a number."""
     number = number_of(value, loose=True)
     if number is not None:

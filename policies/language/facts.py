@@ -11,7 +11,7 @@ import msgspec
 from ..events.calls import UNREADABLE, fingerprint
 from ..events.run_context import PORTABLE, RunContext, Tool, needed, optional, root_of
 from ..values.globs import Matcher
-from ..values.json_values import is_number, number_of, unkeepable
+from ..values.json_values import is_number, is_unserializable, number_of
 from ..values.model_base import UNCLEAR, aliased
 from ..values.paths import PathFn, compile_path
 from .conditions import OutputRef
@@ -43,9 +43,9 @@ class SeenValues(msgspec.Struct, kw_only=True, omit_defaults=True):
             if type(value) is str:
                 self.texts.add(value)
                 number = number_of(value, loose=True)
-                if number is not None and not unkeepable(number):
+                if number is not None and not is_unserializable(number):
                     self.numeric_texts.add(number)
-            elif is_number(value) and not unkeepable(value):
+            elif is_number(value) and not is_unserializable(value):
                 self.numbers.add(value)
             else:
                 try:

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import UNSET
 
 from ..values import paths, regexes
-from ..values.json_values import container_of, is_number, scalars_in, text_of, unkeepable
+from ..values.json_values import container_of, is_number, is_unserializable, scalars_in, text_of
 from ..values.model_base import UNCLEAR, has_unclear
 from ..values.paths import inside, place_of
 from .conditions import Condition, Expand, OutputRef, as_written, has_references, is_argument, is_output, output_ref
@@ -376,7 +376,7 @@ def explained(
 
 def _shown(value: Any) -> Any:
     """A value as it is, if it is short; else the beginning of its text."""
-    if unkeepable(value):
+    if is_unserializable(value):
         return "a value that cannot be written down"
     text = value if isinstance(value, str) else repr(value)
     return value if len(text) <= LONGEST else f"{text[:LONGEST]}..."

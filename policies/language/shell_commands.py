@@ -203,12 +203,12 @@ class NamedCommands:
         )
 
     def _commands(self, given: Words, among_words: bool) -> Iterator[Words]:
-        from ..shell.programs import hands_on
+        from ..shell.programs import passes_to_code
 
         name = given[0]
         if name is None or not among_words:
             yield given
-        if name is not None and (among_words or hands_on(name, given[1:])):
+        if name is not None and (among_words or passes_to_code(name, given[1:])):
             yield from _among(given, self._may_begin)
 
     def _may_begin(self, name: str) -> bool:

@@ -120,7 +120,7 @@ def message(on: MonitorState, event: ev.MessageEvent) -> None:
         on.session.user_text.note(event.role, text)
 
 
-def went_wrong(on: MonitorState, event: ev.ErrorOccurred) -> None:
+def error_occurred(on: MonitorState, event: ev.ErrorOccurred) -> None:
     """Forget the latest user message, if messages are no longer recorded."""
     if event.code == ev.USER_MESSAGES_FULL:
         on.session.user_text.last = EMPTY
@@ -281,7 +281,7 @@ HANDLERS: dict[type[ev.Event], Handler] = {
     ev.BudgetReserved: budget_reserved,
     ev.NetJoined: net_joined,
     ev.NetLeft: net_left,
-    ev.ErrorOccurred: went_wrong,
+    ev.ErrorOccurred: error_occurred,
     ev.RunCompleted: ended,
     ev.RunFailed: ended,
     ev.RunCancelled: ended,

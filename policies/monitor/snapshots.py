@@ -9,7 +9,7 @@ from ..errors import EventError
 from ..events.calls import UNREADABLE, mark
 from ..events.run_context import RunContext
 from ..language.facts import SeenValues
-from ..values.json_values import unkeepable
+from ..values.json_values import is_unserializable
 from .call_table import RUNNING, CallState, RuleName, Session
 from .handlers import add_net, read_net, remove_net
 from .program import CallPlan, Program
@@ -79,12 +79,12 @@ def _snapshot(on: MonitorState) -> Snapshot:
             StoredCall(
                 id=call.id,
                 name=call.name,
-                input=None if unkeepable(call.given) else call.given,
+                input=None if is_unserializable(call.given) else call.given,
                 turn=call.turn,
                 status=call.status,
                 approval=call.approval,
                 shown=call.shown,
-                kept=call.kept or (_mark_of(call) if unkeepable(call.given) else b""),
+                kept=call.kept or (_mark_of(call) if is_unserializable(call.given) else b""),
                 visits=_outcomes(call) if call.status in RUNNING else [],
             )
             for call in on.calls.values()

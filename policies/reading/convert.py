@@ -117,16 +117,16 @@ def number_complaint(shape: schema.Number, value: float) -> str:
     return ""
 
 
-def stand_in(shape: schema.Shape) -> Any:
+def placeholder(shape: schema.Shape) -> Any:
     """A harmless value for a broken field, so that the fields beside it can still be checked."""
     if isinstance(shape, schema.OneOf):
-        return stand_in(shape.options[0])
+        return placeholder(shape.options[0])
     if isinstance(shape, schema.Text):
         return "$"  # a name, a path and a regular expression alike
     if isinstance(shape, schema.Number):
         return 1
     if isinstance(shape, schema.Items):
-        item = stand_in(shape.item)
+        item = placeholder(shape.item)
         return INVALID if item is INVALID else (item, item)
     return shape.values[0] if isinstance(shape, schema.Choice) else INVALID
 
@@ -172,7 +172,7 @@ class Converter:
             if field.required:
                 if not issubclass(cls, Rule):
                     return INVALID
-                values[field.name] = stand_in(field.shape)
+                values[field.name] = placeholder(field.shape)
                 if values[field.name] is INVALID:
                     return INVALID
         record = cls(**values)

@@ -17,7 +17,7 @@ from ..language.operators import Evidence
 from ..language.predicates import compile_conditions, explained
 from ..language.selectors import HUMAN, NameScope, Selector, Slot, ToolWhere, items_of, selector_problems
 from ..values import paths, regexes
-from ..values.json_values import given_texts, unkeepable
+from ..values.json_values import given_texts, is_unserializable
 from ..values.model_base import Issue, Natural, Record, aliased, also_of, has_unclear
 from ..values.regexes import VIEW, Regex
 from .machine import BOUND, EvaluatedCall, ToolReturn, listed
@@ -114,7 +114,7 @@ class PriorTest:
             return
         about = [earlier(call.input, output) for _, earlier in self._values]
         keys = None if None in about else _keys([values for values in about if values is not None])
-        if keys is None or (self._keeps_input and unkeepable(call.input)):
+        if keys is None or (self._keeps_input and is_unserializable(call.input)):
             evidence.lost = True
             return
         if self._keeps_input:

@@ -544,7 +544,7 @@ def parse_line(line: str, shell: Shell = "bash") -> list[LinePart]:
         raise UnjudgeableLineError("the command line holds no command")
     if any(part.argv[-1:] == ("exec",) and "<" in part.command for part in parts):
         CommandCollector(parts, shell, lambda nested, its: None).fed(0)
-    return [*parts, *made_and_run(parts)]
+    return [*parts, *runs_of_written_files(parts)]
 
 
 def _read(line: str, shell: Shell, parts: list[LinePart], depth: int) -> None:
@@ -561,7 +561,7 @@ _NAMING = ("cp", "ln", "mv", "install", "link", "rsync")
 """Programs that give a program another name."""
 
 
-def made_and_run(parts: Sequence[LinePart]) -> Iterator[LinePart]:
+def runs_of_written_files(parts: Sequence[LinePart]) -> Iterator[LinePart]:
     """Find the commands that a line runs from a file that it may write or rename itself: their content is unknown."""
     made = {
         os.path.basename(word.rstrip("/")) if n not in part.unknown else None

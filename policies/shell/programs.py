@@ -76,7 +76,7 @@ _HANDS_ON = {
 """Verbs whose words go to code in the program's own files."""
 
 
-def hands_on(name: str, words: Sequence[str | None]) -> bool:
+def passes_to_code(name: str, words: Sequence[str | None]) -> bool:
     """Whether a program passes its words to code in files, which may run the command among them."""
     name = name.casefold().rpartition("/")[2].removesuffix(".exe")
     return interpreter_of(name) is not None or any(word in _HANDS_ON.get(name, "").split() for word in words if word)

@@ -186,7 +186,7 @@ def texts_in(value: Any) -> list[str]:
     return found
 
 
-def unkeepable(value: Any) -> bool:
+def is_unserializable(value: Any) -> bool:
     """Whether a value cannot be written and read back: not JSON, nested too deep, endless, or too large a number."""
     stack, left = [(value, 0)], MOST_KEPT
     while stack:
@@ -211,7 +211,7 @@ def parsed_output(output: Any) -> Any:
     What cannot be kept has no value anywhere; as text it stays text.
     """
     if type(output) is not str:
-        return None if unkeepable(output) else output
+        return None if is_unserializable(output) else output
     start = output.lstrip()[:1]
     if start not in ("{", "["):
         return output
@@ -219,7 +219,7 @@ def parsed_output(output: Any) -> Any:
         parsed = json.loads(output)
     except (ValueError, RecursionError):
         return output
-    return output if unkeepable(parsed) else parsed
+    return output if is_unserializable(parsed) else parsed
 
 
 _KINDS = {

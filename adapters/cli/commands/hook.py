@@ -402,9 +402,9 @@ def put_hooks(wanted: WantedHooks, scope: Scope = "project") -> tuple[Path, bool
         raise UsageError(old)
     settings, doubts = _wanted(wanted, client, hold_s, managed=scope == "managed")
     if client.name == "codex" and not lines_in(path, client):
-        from ...hooks.clients.codex_trust import keep_before
+        from ...hooks.clients.codex_trust import back_up_config
 
-        keep_before()
+        back_up_config()
     changed = install(path, settings, client)
     held = [f"a call to be approved waits {hold_s} s for `proctor approvals` or `proctor serve`"] if hold_s else []
     return path, changed, [*doubts, *held, *_trusted(wanted.agent, path)]

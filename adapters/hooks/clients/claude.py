@@ -129,7 +129,7 @@ def guards(environment: Mapping[str, str]) -> dict[str, Any]:
 
     A project's own settings go before those its repository brings: variables that are not used here are empty.
     """
-    return {**GUARDS, "env": messages.kept_empty(UNSET, environment)}
+    return {**GUARDS, "env": messages.emptied(UNSET, environment)}
 
 
 def ended(log: str, call_ids: Collection[str], is_whole: bool) -> dict[str, bool]:

@@ -60,7 +60,7 @@ def trust(folder: Path, settings: Path) -> bool:
         return bool(found)
 
 
-def keep_before() -> None:
+def back_up_config() -> None:
     """Keep Codex's `config.toml` as it is before it is to trust hooks; `distrust` puts it back."""
     _copy(_config(), _before())
 

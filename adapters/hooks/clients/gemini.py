@@ -190,7 +190,7 @@ def _entry(event: str, line: str, environment: Mapping[str, str]) -> dict[str, A
     # A repository may switch off hooks by their names, managed ones too: none can know this one.
     name = f"proctor-{hashlib.sha256(line.encode()).hexdigest()[:12]}"
     # A folder's `.env` may set what is not set.
-    env = messages.kept_empty(messages.NEVER_SET, environment)
+    env = messages.emptied(messages.NEVER_SET, environment)
     hook = {"type": "command", "name": name, "command": line, "timeout": _TIMEOUT_MS, "env": env}
     return {"hooks": [hook], "sequential": True}
 

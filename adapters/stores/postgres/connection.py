@@ -421,7 +421,7 @@ class ServerLink:
         connection = self._address.connect(self.application, answer_s=self._answer_s)
         try:
             self._check(connection)
-            end_lost_halves(connection, self.application)
+            end_lost_connections(connection, self.application)
         except BaseException:
             connection.close()
             raise
@@ -431,7 +431,7 @@ class ServerLink:
             cut(connection)
 
 
-def end_lost_halves(connection: Connection, application: str) -> None:
+def end_lost_connections(connection: Connection, application: str) -> None:
     """Have the server close lost connections of that name, which ends their transactions."""
     found = "pid != pg_backend_pid() AND datname = current_database() AND application_name = %s"
     connection.execute(f"SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE {found}", (application,))

@@ -299,7 +299,7 @@ def test_the_trust_of_codex_goes_whatever_else_was_written_meanwhile(
     before, after = '# mine\nmodel = "x"\n', "\n[tui]\nscreen_reader_detection_done = true\n"
     states = [f'[hooks.state."{settings}:{event}:0:0"]\ntrusted_hash = "sha256:0"\n' for event in ("a", "b", "c")]
     config.write_text(before)
-    codex_trust.keep_before()
+    codex_trust.back_up_config()
     config.write_text("\n".join([f"{before}\n[hooks.state]", *states]) + after)
     codex_trust.distrust(settings)
     done = config.read_text()
