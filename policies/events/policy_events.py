@@ -166,7 +166,7 @@ class ToolApprovalGranted(ApprovalEvent, tag="tool_approval_granted", frozen=Tru
 
     Attributes:
         scope: Later calls that it also covers: none (`once`), those of the `run` or of the `session`.
-        covers: The rules that it covers for them: `policy/rule`, or `policy/rule=key`.
+        covers: The rules that it covers for them: `policy/rule`, or `policy/rule=key`, a key with a `=` as JSON.
         rules_digest: The digest of these rules as they were written; once they say something else, it covers nothing.
         like: An entry of an allow list that must allow them, with no other inputs than this call has; null for any.
         groups: The groups of the person, as the program that took the answer states them.

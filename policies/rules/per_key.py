@@ -140,6 +140,7 @@ class Keyed(Machine):
         return Finding(
             expected=f"a known value at `{self._key}`",
             actual=f"the value of `{self._key}` in `{call.name}` is not known",
+            details={"keys": [UNCLEAR]},
             cause="input",
         )
 

@@ -1,5 +1,6 @@
 """The events that the supervisor records (approvals, violations, warnings), and what a session's past events say."""
 
+import json
 from collections import deque
 from collections.abc import Iterable
 from datetime import datetime, timedelta
@@ -13,6 +14,7 @@ from proctor.policies.events.calls import LimitWarning, ToolCall, call_of, input
 from proctor.policies.monitor.violations import REFUSES_LATER
 from proctor.policies.policy import Approval, ApprovalScope
 from proctor.policies.rules.per_key import KEY_SHOWN
+from proctor.policies.values.model_base import UNCLEAR
 
 from ..ports.stored_types import ApprovalAnswer, ApprovalRequest
 from ..store.invariants import SHOWN_AS_RECORDED
@@ -95,15 +97,21 @@ def answer_of(grant: ev.ToolApprovalGranted) -> ApprovalAnswer:
 
 def covered_by(violations: Iterable[Violation]) -> tuple[str, ...]:
     """What an approval of these violations covers: the rules that ask, each with its keys; empty if a key is too long
-    to be shown whole.
+    to be shown whole, or is not known.
     """
     asks = [v for v in violations if v.action == "request_approval"]
     keys = {(v.policy, v.rule): tuple(v.details.get("keys", ())) for v in asks}
-    if any(len(key) >= KEY_SHOWN for given in keys.values() for key in given):
+    if any(len(key) >= KEY_SHOWN or key == UNCLEAR for given in keys.values() for key in given):
         return ()
     return tuple(
-        sorted(f"{policy}/{rule}" + "".join(f"={key}" for key in given) for (policy, rule), given in keys.items())
+        sorted(f"{policy}/{rule}" + "".join(map(_key_text, given)) for (policy, rule), given in keys.items())
     )
+
+
+def _key_text(key: str) -> str:
+    """A key in what an approval covers: as JSON where it could be taken for several, or for one that is."""
+    plain = "=" not in key and not key.startswith('"')
+    return f"={key if plain else json.dumps(key)}"
 
 
 def expired(request: ApprovalRequest, *, reason: str, withdrawn: bool = False) -> ev.ToolApprovalExpired:

@@ -8,6 +8,7 @@ from answering import kind, until_held
 
 from proctor.policies import Policy, RunContext, compile_policy, merge_policies, parse_policies
 from proctor.policies.events import ToolApprovalGranted, ToolApprovalRequested
+from proctor.policies.events.run_context import Capabilities, Tool
 from proctor.supervisor import MemoryStore, Supervisor, cancel_for_approval, pending, run_once
 from proctor.supervisor.ports.stored_types import ApprovalAnswer, ApprovalRequest
 from proctor.supervisor.testing.fakes import PATIENCE_S, Ask, FakeAdapter, FakeApprover, Pause
@@ -228,6 +229,49 @@ async def test_an_unused_approval_for_one_call_is_used_if_the_new_policy_accepts
     await run_once(again, "go", policies=policies, approver=FakeApprover(False), store=store, session_id="s")
 
     assert [ran.id for ran in again.ran] == runs
+
+
+@pytest.mark.parametrize(("first", "second"), [
+    ({"to": "test=prod"}, {"to": ["test", "prod"]}),
+    ({"to": ["test", "prod"]}, {"to": "test=prod"}),
+    ({"to": ["a=b", "c"]}, {"to": ["a", "b=c"]}),
+    ({"to": '"a=b"'}, {"to": "a=b"}),
+], ids=str)  # fmt: skip
+async def test_an_approval_for_one_key_covers_no_other_that_reads_alike(
+    first: dict[str, Any], second: dict[str, Any]
+) -> None:
+    """The agent writes the keys: an approval of a strange one would have covered others."""
+    shown = []
+
+    async def approver(request: ApprovalRequest) -> ApprovalAnswer:
+        shown.append(request.call.id)
+        return ApprovalAnswer(granted=True, by="ana", scope="run")
+
+    agent = FakeAdapter(
+        [Ask(id=f"c{n}", name="deploy", input=given) for n, given in enumerate((first, second, first))]
+    )
+    await run_once(agent, "go", policies=asking(scope="run"), approver=approver)
+
+    assert shown == ["c0", "c1"]
+
+
+@pytest.mark.parametrize("given", [{}, {"path": "notes"}], ids=str)
+async def test_an_approval_for_a_key_that_is_not_known_covers_nothing_else(given: dict[str, Any]) -> None:
+    """The next call may have any other."""
+    shown = []
+
+    async def approver(request: ApprovalRequest) -> ApprovalAnswer:
+        shown.append(request.call.id)
+        return ApprovalAnswer(granted=True, by="ana", scope="run")
+
+    rule = {"type": "count", "tool": "write", "max": 0, "key": "$.path"}
+    policy = {"name": "p", "on_violation": "request_approval", "approval": {"scope": "run"}, "rules": [rule]}
+    tool = Tool(name="put", acts=("write",), inputs={"path": ("$.path",)}, takes=("path", "more"), unclear=("more",))
+    asks = [Ask(id=f"c{n}", name="put", input={**given, "more": n}) for n in (1, 2)]
+    agent = FakeAdapter(asks, capabilities=Capabilities(gate="all", tools=[tool]))
+    await run_once(agent, "go", policies=parse_policies(policy), approver=approver)
+
+    assert shown == ["c1", "c2"]
 
 
 async def test_an_approval_for_a_key_too_long_to_display_covers_no_other_key() -> None:
