@@ -90,6 +90,11 @@ class ResponsesAPI:
         text = "\n".join(("*** Begin Patch", *lines, "*** End Patch", ""))
         return {"type": "custom_tool_call", "name": "apply_patch", "input": text, "call_id": call_id}
 
+    def scripted(self, call_id: str, *lines: str) -> Item:
+        """A script of the model, which newer models call every tool in."""
+        call = {"type": "custom_tool_call", "namespace": "functions", "name": "exec", "call_id": call_id}
+        return {**call, "input": "\n".join(lines)}
+
     async def wait_for_requests(self, times: int = 1) -> None:
         """Wait until a given number of responses were requested."""
 
@@ -103,7 +108,7 @@ class ResponsesAPI:
     def next_reply(self, request: dict[str, Any]) -> Reply:
         """Choose the reply to one request; side requests offer no tools and get a harmless one."""
         with self._news:
-            if not request.get("tools"):
+            if not _tools(request):
                 return Reply(self.text("{}"), used=(0, 0))
             self.requests.append(request)
             self._news.notify_all()
@@ -130,12 +135,19 @@ class ResponsesAPI:
 
     def offered(self) -> list[str]:
         """The names of the tools the client offered to the model last."""
-        return [str(tool.get("name") or tool["type"]) for tool in self.requests[-1]["tools"]]
+        return [str(tool.get("name") or tool["type"]) for tool in _tools(self.requests[-1])]
 
     def result_of(self, call_id: str) -> str:
         """What the model was told of one of its calls."""
         outputs = [item for item in self.requests[-1]["input"] if item["type"].endswith("_output")]
         return "".join(str(item["output"]) for item in outputs if item["call_id"] == call_id)
+
+
+def _tools(request: dict[str, Any]) -> list[dict[str, Any]]:
+    """The tools of a request: newer models get them among their input; for a title, without commands."""
+    added = [item["tools"] for item in request["input"] if item["type"] == "additional_tools"]
+    in_script = [tools for tools in added if "{ exec_command(" in str(tools)]
+    return [tool for tools in (request.get("tools") or [], *in_script) for tool in tools]
 
 
 def _response(reply: Reply, request: dict[str, Any]) -> dict[str, Any]:

@@ -191,6 +191,7 @@ class Hook:
     def _proposed(self) -> Verdict:
         hook_input, session = self._input, self._session
         self._end_failed()
+        self._end_with_their_scripts()
         call_id = hook_input.tool_use_id or f"{hook_input.tool_name}-{session.machine.seq + 1}"
         call = ToolCall(id=call_id, name=hook_input.tool_name, input=hook_input.tool_input, turn=session.machine.turn)
         if self._refuses:
@@ -377,6 +378,14 @@ class Hook:
             for call_id, output in self._client.failed(self._input, runs).items():
                 self._end_calls([call_id], output)
 
+    def _end_with_their_scripts(self) -> None:
+        """Record that calls are over whose script is, and keep which scripts may have made this one."""
+        log, scripts = self._input.transcript_path, self._client.scripts(self._input)
+        if scripts:
+            made_by = {id: by for id, by in self._session.made_by.items() if id in self._session.machine.calls}
+            self._end_calls([id for id, (of, by) in made_by.items() if of == log and not by & scripts])
+            self._session.made_by = {**made_by, self._input.tool_use_id: (log, scripts)}
+
     def _end_calls(self, call_ids: Iterable[str], error: Any = "no hook reported that it ran") -> None:
         """Of these calls, those without an outcome count as failed: most of them never ran."""
         for call_id in call_ids:
@@ -400,7 +409,7 @@ class Hook:
             self._end_calls(list(self._session.machine.calls))
         if self._goes_on:
             self._report(ev.TurnCompleted(turn=self._session.machine.turn))
-        if not self._input.awaits and not self._client.goes_on(self._input.transcript_path):
+        if not self._input.awaits and not self._client.goes_on(self._input.transcript_path, self._session.steered):
             self._complete(self._input.last_assistant_message, self._input.error)
         return _ALLOWED
 

@@ -14,6 +14,7 @@ from proctor.policies.events import (
     RunCompleted,
     RunStarted,
     SessionStarted,
+    ToolCallCompleted,
     ToolCallRequested,
     ToolCallStarted,
     ToolEvent,
@@ -32,7 +33,7 @@ from proctor.supervisor.run.recovery import lost_error
 
 from ..kit.process_tree import home_of
 from .decisions import HookMonitor, Rules
-from .messages import HookClient, Unmatched
+from .messages import HookClient, LastOutput, Unmatched
 from .record import HookRecord
 
 Handled: TypeAlias = tuple[list[Event], list[interface.Effect]]
@@ -47,7 +48,8 @@ class HookedSession:
     """A session as its record has it; the client, its id of it and the record's.
 
     `monitor` and `machine` are those of its latest run, which began at `run_at`; `runs` is their number;
-    `called`: there was a call in this session; `supposed`: calls that have ended without a hook's word.
+    `called`: there was a call in this session; `supposed`: calls that have ended without a hook's word; `made_by`: of
+    calls that a script of the model makes, its log and the scripts that ran then; `steered`: of `goes_on_by`.
     """
 
     def __init__(
@@ -76,6 +78,8 @@ class HookedSession:
         self.run_at: datetime | None = None
         self.called = False
         self.supposed: set[str] = set()
+        self.made_by: dict[str, tuple[str, frozenset[str]]] = {}
+        self.steered: LastOutput | None = None
         self._scheduled: set[str] = set()
         self._prompt_id = ""
         self._prompts: set[str] = set()
@@ -259,6 +263,8 @@ class HookedSession:
             if isinstance(event, ToolCallRequested | ToolCallStarted):
                 text = event.tool_input.get(self.client.schedules.get(event.tool_name, ""))
                 self._scheduled |= {text} if isinstance(text, str) else set()
+            if isinstance(event, ToolCallCompleted) and event.tool_name in self.client.goes_on_by and event.at:
+                self.steered = LastOutput(event.at, event.tool_output)
             if isinstance(event, RunStarted) and (number := self._number(event.run_id)):
                 self.runs = max(self.runs, number)
                 self._prompt_id, self.run_at = str(event.metadata.get("prompt_id", "")), event.at

@@ -45,7 +45,7 @@ _NO_PORTABLE_NAME = """
     ScheduleWakeup SendMessage SetGoal Skill SlashCommand TaskCreate TaskGet TaskList TaskOutput TaskStop TaskUpdate
     TodoWrite ToolSearch WaitForMcpServers
 """
-_AGENT = ("prompt", "description", "subagent_type", "model", "effort", "run_in_background")
+_AGENT = ("prompt", "description", "subagent_type", "model", "effort", "run_in_background", "isolation")
 _SHELL = ("command", "timeout", "description", "run_in_background", "dangerouslyDisableSandbox")
 
 
@@ -77,15 +77,17 @@ CLAUDE_TOOLS: Final[tuple[Tool, ...]] = (
     tool("Agent", "task", *_AGENT),
     tool("Task", "task", *_AGENT),
     tool("Workflow", "task", "name", "args", "resumeFromRunId", prompt=("$.script", "$.scriptPath", "$.name")),
-    tool("CronCreate", "task", "prompt", "cron", "recurring"),
+    tool("CronCreate", "task", "prompt", "cron", "recurring", "durable"),
     _in_part("RemoteTrigger", "task", "prompt", "body", "action", "trigger_id", "session_id", "cursor"),
     *(Tool(name=name) for name in _NO_PORTABLE_NAME.split()),
 )
 
 _CODEX_NO_PORTABLE_NAME = """
-    close_agent create_goal followup_task get_goal interrupt_agent list_agents request_user_input resume_agent
-    send_input send_message tool_search update_goal update_plan wait_agent
+    close_agent create_goal followup_task get_goal interrupt_agent list_agents list_mcp_resource_templates
+    list_mcp_resources read_mcp_resource request_user_input resume_agent send_input send_message tool_search
+    update_goal update_plan wait_agent
 """
+_CODEX_AGENT = ("model", "agent", "task_name", "fork_turns", "reasoning_effort")
 
 APPLY_PATCH: Final = Tool(
     name="apply_patch",
@@ -109,7 +111,7 @@ CODEX_TOOLS: Final[tuple[Tool, ...]] = (
     APPLY_PATCH,
     tool("view_image", "read", "path"),
     tool("web_search", "web_search", "query"),
-    tool("spawn_agent", "task", "model", "agent", prompt=("$.prompt", "$.message", "$.items[*].text")),
+    tool("spawn_agent", "task", *_CODEX_AGENT, prompt=("$.prompt", "$.message", "$.items[*].text")),
     *(Tool(name=name) for name in _CODEX_NO_PORTABLE_NAME.split()),
 )
 _FILES: Final = (
@@ -224,7 +226,12 @@ _GEMINI_NO_PORTABLE_NAME = """
     list_mcp_resources read_background_output read_mcp_resource save_memory tracker_add_dependency tracker_create_task
     tracker_get_task tracker_list_tasks tracker_update_task tracker_visualize update_topic write_todos
 """
+_CODEX_COLLABORATION = frozenset(
+    ("followup_task", "interrupt_agent", "list_agents", "send_message", "spawn_agent", "wait_agent")
+)
+"""The tools that newer models have in a group, whose name hooks put in front."""
 _GEMINI_EDIT = ("instruction", "old_string", "allow_multiple")
+_OPENCODE_SEARCH = ("numResults", "livecrawl", "type", "contextMaxCharacters")
 _COPILOT_NO_PORTABLE_NAME = """
     ask_user AskUserQuestion context_board exit_plan_mode extensions_manage extensions_reload
     fetch_copilot_cli_documentation list_agents list_bash read_agent read_bash read_inbox report_intent
@@ -237,8 +244,12 @@ HOOKED: Final[dict[str, tuple[Tool, ...]]] = {
     "codex": (
         tool("Bash", "bash", "command"),
         replace(APPLY_PATCH, takes=("changes", "command")),
-        *(each for each in CODEX_TOOLS if each.name not in ("shell", "apply_patch")),
-        tool("collaborationspawn_agent", "task", "task_name", prompt="$.message"),
+        *(
+            replace(each, synonyms=(f"collaboration{each.name}",)) if each.name in _CODEX_COLLABORATION else each
+            for each in CODEX_TOOLS
+            if each.name not in ("shell", "apply_patch")
+        ),
+        *(Tool(name=name) for name in ("clockcurr_time", "clocksleep", "request_user_input_async")),
     ),
     "gemini": (
         tool("run_shell_command", "bash", "command", "description", "dir_path", "is_background", "delay_ms"),
@@ -246,7 +257,7 @@ HOOKED: Final[dict[str, tuple[Tool, ...]]] = {
         tool("read_many_files", "read", "exclude", "recursive", path=("$.include[*]", "$.paths[*]")),
         tool("write_file", "write", "content", path="$.file_path[*]"),
         tool("replace", "edit", *_GEMINI_EDIT, path="$.file_path[*]", content="$.new_string"),
-        tool("list_directory", "glob", "ignore", path="$.dir_path[*]"),
+        tool("list_directory", "glob", "ignore", "file_filtering_options", path="$.dir_path[*]"),
         tool("glob", "glob", "pattern", "case_sensitive", path="$.dir_path[*]"),
         tool("grep_search", "grep", "pattern", "include_pattern", path="$.dir_path[*]"),
         tool("search_file_content", "grep", "pattern", "include", path="$.dir_path[*]"),
@@ -266,8 +277,8 @@ HOOKED: Final[dict[str, tuple[Tool, ...]]] = {
         tool("grep", "grep", "pattern", "path", "include"),
         tool("list", "glob", "path", "ignore"),
         tool("webfetch", "fetch", "url", "format", "timeout"),
-        tool("websearch", "web_search", "query"),
-        tool("task", "task", "prompt", "description", "subagent_type"),
+        tool("websearch", "web_search", "query", *_OPENCODE_SEARCH),
+        tool("task", "task", "prompt", "description", "subagent_type", "task_id", "command", "background"),
         tool("lsp", "read", "operation", "line", "character", "query", path="$.filePath"),
         *(Tool(name=name) for name in ("todowrite", "todoread", "skill", "question", "plan_exit", "plan_enter")),
         _servers("*_*"),
@@ -317,7 +328,7 @@ HOOKED: Final[dict[str, tuple[Tool, ...]]] = {
 """The tools of clients, as their hooks name them."""
 AGENTS: Final[dict[str, tuple[Tool, ...]]] = {**HOOKED, **CLIENTS}
 """The tools of every known agent: as its hooks name them if it has no adapter."""
-_IN_BACKGROUND: Final = ("run_in_background", "is_background", "detach")
+_IN_BACKGROUND: Final = ("run_in_background", "is_background", "background", "detach")
 """Inputs of commands and subagents with which their call returns at once."""
 _RETURN_AT_ONCE: Final = ("Monitor",)
 _MOVED: Final = re.compile(

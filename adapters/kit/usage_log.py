@@ -145,11 +145,18 @@ class UsageLog(ABC):
         ]
 
     def _has(self, call_id: str, message: str) -> bool:
-        logs = self._state.logs
         if call_id:
-            return any(call_id in log.calls for log in logs.values())
-        main = self._main and logs.get(self._main.name)
-        return not message or (isinstance(main, OneLog) and main.text == _start(message))
+            return self.has_call(call_id)
+        return not message or (self.main_log is not None and self.main_log.text == _start(message))
+
+    def has_call(self, call_id: str) -> bool:
+        """Whether a log has that call, and the tokens of its turn."""
+        return any(call_id in log.calls for log in self._state.logs.values())
+
+    @property
+    def main_log(self) -> OneLog | None:
+        """The log at the path that the client names, as far as it is read."""
+        return self._state.logs.get(self._main.name) if self._main is not None else None
 
     def _read_all(self, *, may_be_missing: bool) -> None:
         main = self._main
@@ -194,6 +201,7 @@ class UsageLog(ABC):
         log.model, log.below = found.model or log.model, log.below or found.below
         if found.at is not None and found.at.tzinfo is not None and found.at < self._state.since:
             return
+        log.calls = [call_id for call_id in log.calls if call_id not in found.ended]
         calls, text = [*log.calls_ahead, *found.calls], _start(found.text) or log.text_ahead
         if found.tokens is None:
             log.calls_ahead, log.text_ahead = calls, text
@@ -240,7 +248,8 @@ class Used(msgspec.Struct, frozen=True):
     """A turn's usage in one of its lines; `message` and `model` are "" if the line does not name them, and `tokens`
     None if a later line has them.
 
-    `calls` are the ids of calls requested in this line, `text` its text; `below`: it is a subagent's.
+    `calls` are the ids of calls requested in this line, `text` its text, `ended` the calls that end in it; `below`:
+    it is a subagent's.
     """
 
     message: str = ""
@@ -250,3 +259,4 @@ class Used(msgspec.Struct, frozen=True):
     calls: tuple[str, ...] = ()
     text: str = ""
     below: bool = False
+    ended: tuple[str, ...] = ()

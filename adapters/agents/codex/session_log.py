@@ -101,6 +101,8 @@ _CALLS = ("function_call", "custom_tool_call", "local_shell_call", "web_search_c
 _BASH = ("bash", "/bin/bash", "/usr/bin/bash")
 _COMMANDS = ("exec_command", "shell", "local_shell", "shell_command", "container.exec")
 """Names that clients have had for the tool that runs commands, which is `shell` in policies."""
+FROM_SCRIPT = "exec-"
+"""How the ids of calls begin that a script of the model makes (its tool `exec`): the rollout has the script only."""
 OUTPUTS = ("function_call_output", "custom_tool_call_output")
 _STARTED = ("event_msg/task_started", "event_msg/turn_started")
 _COMPLETED = ("event_msg/task_complete", "event_msg/turn_complete")
@@ -328,6 +330,12 @@ class CodexUsageLog(UsageLog):
                 if log.name > main.name and _session_of(log) == session:
                     yield log
 
+    def has_call(self, call_id: str) -> bool:
+        """Of a call that a script makes: whether the script runs, or the call that waits for it, with its tokens."""
+        if not call_id.startswith(FROM_SCRIPT):
+            return super().has_call(call_id)
+        return self.main_log is not None and bool(self.main_log.calls) and not self.main_log.calls_ahead
+
     def read_line(self, line: bytes) -> Used | None:
         if not any(kind in line for kind in _KINDS):
             return None
@@ -341,6 +349,8 @@ class CodexUsageLog(UsageLog):
             return Used(payload.response_id or "", "", tokens, found.timestamp, below=below)
         if payload.type.endswith("_call") and payload.call_id:
             return Used(at=found.timestamp, calls=(payload.call_id,))
+        if payload.type in OUTPUTS and payload.call_id:
+            return Used(at=found.timestamp, ended=(payload.call_id,))
         if payload.type == "message" and payload.role == "assistant":
             return Used(at=found.timestamp, text="".join(_texts(payload.content)))
         return None
@@ -351,7 +361,7 @@ _ID = 36
 _ROLLOUTS = 4096
 """For how many rollouts the session is cached, as every hook looks it up, repeatedly while it waits."""
 _PAYLOADS = ("turn_context", "token_usage_record", "response_item")
-_KINDS = (b'"turn_context"', b'"token_usage_record"', b'_call"', b'"assistant"')
+_KINDS = (b'"turn_context"', b'"token_usage_record"', b'_call"', b'_call_output"', b'"assistant"')
 
 
 @lru_cache(_ROLLOUTS)

@@ -1,14 +1,17 @@
 """Codex: its events, the fields of its input, its answers."""
 
+import re
 import time
 from collections.abc import Iterator, Mapping, Set
 from contextlib import suppress
+from datetime import datetime
 from typing import Any, Final
 
 import msgspec
 
-from ...agents.codex.session_log import CodexUsageLog
+from ...agents.codex.session_log import FROM_SCRIPT, OUTPUTS, CodexUsageLog
 from ...kit.client_tools import HOOKED, certain_changes_of, mcp_output
+from ...kit.trace_lines import text_of
 from ...kit.usage_log import LOOK_S, WAIT_S
 from .. import messages
 
@@ -85,12 +88,15 @@ class _OfGoal(msgspec.Struct, frozen=True):
 class _Item(msgspec.Struct, frozen=True):
     type: str = ""
     id: str = ""
+    status: str = ""
     exit_code: int | None = None
+    result: Any = None
 
 
 class _Payload(msgspec.Struct, frozen=True):
     type: str = ""
     name: str = ""
+    arguments: str = ""
     call_id: str = ""
     output: Any = None
     goal: _Goal = _Goal()
@@ -98,13 +104,18 @@ class _Payload(msgspec.Struct, frozen=True):
 
 
 class _LogLine(msgspec.Struct, frozen=True):
+    timestamp: datetime | None = None
     payload: _Payload = _Payload()
 
 
-def _payloads(log: str, *marks: str, last: int | None = None) -> Iterator[_Payload]:
+def _lines(log: str, *marks: str, last: int | None = None) -> Iterator[_LogLine]:
     for line in messages.log_lines(log, *map(str.encode, marks), last=last):
         with suppress(msgspec.MsgspecError, UnicodeError):
-            yield msgspec.json.decode(line, type=_LogLine).payload
+            yield msgspec.json.decode(line, type=_LogLine)
+
+
+def _payloads(log: str, *marks: str, last: int | None = None) -> Iterator[_Payload]:
+    return (line.payload for line in _lines(log, *marks, last=last))
 
 
 def _exit_code(given: messages.HookInput) -> int | None:
@@ -134,7 +145,7 @@ def _failed(given: messages.HookInput, runs: Mapping[str, str]) -> dict[str, Any
     has one, too, and its exit code is heard of.
     """
     waits = {call_id for call_id, name in runs.items() if name != "Bash"}
-    deadline = time.monotonic() + WAIT_S
+    deadline = time.monotonic() + (0 if given.tool_use_id.startswith(FROM_SCRIPT) else WAIT_S)
     found, is_whole = _logged_results(given, waits)
     while waits and not is_whole and given.transcript_path and time.monotonic() < deadline:
         time.sleep(LOOK_S)
@@ -147,25 +158,64 @@ def _logged_results(given: messages.HookInput, call_ids: Set[str]) -> tuple[dict
     found: dict[str, Any] = {}
     is_whole = False
     for line in _payloads(given.transcript_path, given.tool_use_id, *call_ids, last=_END):
-        if line.type in ("function_call_output", "custom_tool_call_output") and line.call_id in call_ids:
+        if line.type in OUTPUTS and line.call_id in call_ids:
             found[line.call_id] = line.output
+        elif line.item.id in call_ids and line.item.status == "failed":  # a script's calls have no output in the log
+            found[line.item.id] = line.item.result
         elif line.type in ("function_call", "custom_tool_call"):
             found.pop(line.call_id, None)
             is_whole = is_whole or line.call_id == given.tool_use_id
     return found, is_whole
 
 
-def _goes_on(log: str) -> bool:
-    """Whether there is a goal that is not reached: the client then goes on, and no hook tells of that."""
-    goal, calls = _Goal(), set[str]()
-    for found in _payloads(log, "goal"):
+def _scripts(given: messages.HookInput) -> frozenset[str]:
+    """Those that have begun and not ended; one that the model was told runs on may be waited for."""
+    if not given.tool_use_id.startswith(FROM_SCRIPT):
+        return frozenset()
+    running, numbered, waits = set[str](), dict[str, str](), dict[str, str]()
+    for found in _payloads(given.transcript_path, '"exec"', '"wait"', '_call_output"', '"turn_aborted"', last=_END):
+        if found.type == "custom_tool_call" and found.name == "exec":
+            running.add(found.call_id)
+        elif found.type == "function_call" and found.name == "wait":
+            with suppress(msgspec.MsgspecError):
+                waits[found.call_id] = msgspec.json.decode(found.arguments, type=_Waits).cell_id
+        elif found.type in OUTPUTS:
+            script = numbered.get(waits.get(found.call_id, ""), found.call_id)
+            if runs_on := _RUNS_ON.match(str(text_of(found.output))):
+                numbered[runs_on[1]] = script
+            else:
+                running.discard(script)
+        elif found.type == "turn_aborted":
+            running.clear()
+    return frozenset(running)
+
+
+class _Waits(msgspec.Struct, frozen=True):
+    cell_id: str = ""
+
+
+_RUNS_ON: Final = re.compile(r"Script running with cell ID (\S+)")
+_GOAL_SET_BY: Final = ("create_goal", "update_goal")
+
+
+def _goes_on(log: str, latest: messages.LastOutput | None) -> bool:
+    """Whether there is a goal that is not reached: the client then goes on, and no hook tells of that. What a script
+    of the model does about it, the log does not have.
+    """
+    goal, calls, at = _Goal(), set[str](), None
+    for line in _lines(log, "goal"):
+        found = line.payload
         with suppress(msgspec.MsgspecError, UnicodeError, TypeError):
-            if found.type == "function_call" and found.name in ("create_goal", "update_goal"):
+            if found.type == "function_call" and found.name in _GOAL_SET_BY:
                 calls.add(found.call_id)
             elif found.type == "function_call_output" and found.call_id in calls:
-                goal = msgspec.json.decode(found.output, type=_OfGoal).goal
+                goal, at = msgspec.json.decode(found.output, type=_OfGoal).goal, line.timestamp
             elif found.type.startswith("thread_goal"):
-                goal = found.goal
+                goal, at = found.goal, line.timestamp
+    if latest is not None and (at is None or latest.at > at):
+        with suppress(msgspec.MsgspecError, UnicodeError):
+            of_goal = latest.output if isinstance(latest.output, dict) else msgspec.json.decode(str(latest.output))
+            goal = msgspec.convert(of_goal, _OfGoal).goal
     return goal.status == "active"
 
 
@@ -209,10 +259,13 @@ CODEX: Final = messages.HookClient(
     hears="call",
     exit_code=_exit_code,
     failed=_failed,
+    scripts=_scripts,
     goes_on=_goes_on,
+    goes_on_by=_GOAL_SET_BY,
     ends_by=("update_goal",),
     usage=CodexUsageLog,
     fails_open=(
+        "the folder that a command names (`workdir`) is in no hook",
         *_UNHEARD.values(),
         "untrusted hooks are skipped, and a folder's own hooks while the folder isn't trusted",
         "a trusted folder's `.codex/config.toml` can switch hooks off (`hooks` under `[features]`)",

@@ -80,7 +80,7 @@ _STOPPED: Final = b'"hookType":"agentStop"'
 _TURNS: Final = (b'{"type":"session.mode_changed"', b'{"type":"session.task_complete"', b'{"type":"user.message"')
 
 
-def _goes_on(log: str) -> bool:
+def _goes_on(log: str, latest: messages.LastOutput | None) -> bool:
     """Whether the client is on autopilot, and its task is not complete. The log is written a moment late."""
     until = time.monotonic() + usage_log.WAIT_AT_THE_END_S
     while True:

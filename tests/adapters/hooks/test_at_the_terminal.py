@@ -302,23 +302,32 @@ def test_a_call_of_codex_that_its_person_interrupts_has_ended(client: Any, tmp_p
 
 
 @pytest.mark.parametrize("client", ["codex"], indirect=True)
-@pytest.mark.parametrize("cancels", [False, True])
+@pytest.mark.parametrize(("cancels", "scripts"), [(False, False), (True, False), (False, True)])
 def test_what_codex_does_for_a_goal_is_of_the_run_that_a_person_prompted(
-    client: Any, tmp_path: Path, cancels: bool
+    client: Any, tmp_path: Path, cancels: bool, scripts: bool
 ) -> None:
-    """A model sets it, and the client goes on without a prompt until it is reached: with no limit anew, and with
-    nothing that was cancelled but to say so.
+    """A model sets it, in a script if it is a newer one, and the client goes on without a prompt until it is reached:
+    with no limit anew, and with nothing that was cancelled but to say so.
     """
+    config = client.home / ".codex" / "config.toml"
+    if scripts:
+        config.write_text(config.read_text().replace('model = "gpt-5.5"', 'model = "gpt-6-sol"'))
     limit, rule = (
         "limits: {max_tool_calls: {max: 2, action: deny}}",
         "tool_rules: [{deny: [{tool: bash, where: %s}]}]",
     )
     bad = "[{path: $.command, contains: bad}]"
     at, api = installed(client, tmp_path, f"{{name: p, {rule % bad if cancels else limit}}}"), client.api
-    api.reply(api.call("g0", "create_goal", objective="all of it"))
-    client.says(f"cp /dev/null {'bad' if cancels else 'f0'}", "cp /dev/null f1")
+    calls = (
+        ("create_goal", {"objective": "all of it"}),
+        ("exec_command", {"cmd": f"cp /dev/null {'bad' if cancels else 'f0'}"}),
+        ("exec_command", {"cmd": "cp /dev/null f1"}),
+        ("update_goal", {"status": "complete"}),
+    )
+    for number, (name, given) in enumerate(calls):
+        in_script = f"text(await tools.{name}({json.dumps(given)}).catch(String))"
+        api.reply(api.scripted(f"g{number}", in_script) if scripts else api.call(f"g{number}", name, **given))
     api.script.insert(2, codex_bench.Reply(api.text("a turn is over")))
-    api.reply(api.call("g1", "update_goal", status="complete"))
     api.reply(api.text("reached"))
     at.prompts()
     at.terminal.until("reached") if cancels else until_recorded(at, "tool_call_denied")
