@@ -1,5 +1,5 @@
-"""A whole supervisor on virtual time: a seed chooses which task runs next, and what breaks when.
+"""Simulates a whole supervisor in virtual time: a seed chooses which task runs next, and what fails when.
 
-`plans` says what happens in a simulation, `scheduler` runs it the same way each time, `world` carries it out,
-`witness` checks what must hold after every step. `python -m tests.simulation --help` runs many.
+`plans` describes a simulation, `scheduler` makes it deterministic, `world` runs it, `witness` checks the invariants
+after every step. `python -m tests.simulation --help` runs many.
 """

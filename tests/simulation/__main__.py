@@ -1,10 +1,10 @@
-"""Simulations by the thousand, one again, or with an old fault put back.
+"""Run thousands of simulations, repeat one, or put back an old fault.
 
 python -m tests.simulation --seeds 1000                 # the seeds 0 to 999
 python -m tests.simulation --seeds 1000 --first 5000
-python -m tests.simulation --seed 533                   # one again: its plan and its record
-python -m tests.simulation --team --seeds 1000          # of fallbacks, and of runs that start runs
-python -m tests.simulation --plan plan.json             # a plan that somebody has written, or made smaller
+python -m tests.simulation --seed 533                   # repeat one: its plan and its event log
+python -m tests.simulation --team --seeds 1000          # fallbacks and child runs
+python -m tests.simulation --plan plan.json             # a plan that was written or reduced by hand
 python -m tests.simulation --seeds 500 --put-back "an append is stored twice"
 """
 
@@ -39,7 +39,7 @@ def main() -> int:
         for plan in plans:
             done += 1
             if done == 2:
-                gc.freeze()  # what the first has imported stays, and need not be looked through again
+                gc.freeze()  # keep the imports of the first, so that they are not scanned again
             if sys.stderr.isatty() and done % 20 == 0:
                 print(f"\r{done} simulations", end="", file=sys.stderr, flush=True)
             if found := simulate(plan):

@@ -1,4 +1,4 @@
-"""An agent of a simulation: it does what its start says, and the witness sees what it reports and runs."""
+"""The agent of a simulation: it follows the steps of its start, and the witness sees its reports and its calls."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 
 class Agent(FakeAdapter):
-    """An agent that does what a start says; the witness sees what it reports and runs. As a `member` of a fallback,
-    its calls are `recorded` by other ids.
+    """Follows the steps of a start; the witness sees its reports and its calls. As a `member` of a fallback, its
+    calls are `recorded` with other ids.
     """
 
     recorded: Callable[[ToolCall], ToolCall] = staticmethod(lambda call: call)
@@ -52,7 +52,7 @@ class Agent(FakeAdapter):
         super().__init__(list(self._all(start)), gate=start.gate, deaf=start.deaf, rung_s=1.0)
 
     def open(self, launch: Launch) -> AbstractAsyncContextManager[Provider]:
-        """Start it, with a gate that the witness looks through."""
+        """Start it, with a gate that the witness observes."""
         self._witness.opened(self._run, self._member)
         ask = launch.gate
 
@@ -65,7 +65,7 @@ class Agent(FakeAdapter):
         return super().open(msgspec.structs.replace(launch, gate=gate))
 
     def tells(self, event: ev.Event, *, taken: bool) -> None:
-        """An event is about to be taken from it, or was."""
+        """One of its events is about to be read, or was."""
         self._witness.takes(self._run, self._member, event, taken=taken, asks=self.capabilities.gate == "all")
 
     def _all(self, start: Start) -> Iterator[FakeStep]:
@@ -127,7 +127,7 @@ class Agent(FakeAdapter):
     async def _run_another(self, call: Call) -> None:
         run = f"{self._run}.{f'm{self._member}' if self._member else ''}{call.id}"
         start = msgspec.structs.replace(self._start, run=run, session=run, steps=call.starts, deaf=0, gate="all")
-        with suppress(ProctorError, ConnectionError):  # the agent goes on
+        with suppress(ProctorError, ConnectionError):  # the agent continues
             if call.here and self._team is not None and self._team.supervisor is not None:
                 start = msgspec.structs.replace(start, others=(call.starts,) * len(start.others))
                 await self._team.run_here(start, waits=call.waits)
@@ -142,16 +142,16 @@ class Agent(FakeAdapter):
 
 
 class QueuedAgent(Agent):
-    """The agent of a queued run: it may be opened for the run and for its retries."""
+    """The agent of a queued run. It may be opened for the run and for its retries."""
 
     def open(self, launch: Launch) -> AbstractAsyncContextManager[Provider]:
-        """Start one of that run."""
+        """Start an agent of that run."""
         start = msgspec.structs.replace(self._start, run=launch.run_id)
         return Agent(start, self._witness, self._policies, self._record, self._team).open(launch)
 
 
 def _session_events(what: str) -> Iterator[ev.Event]:
-    """What an agent may report, and what only a supervisor may."""
+    """Events that an agent may report, and events that only a supervisor may."""
     match what:
         case "turn":
             yield from (ev.TurnStarted(turn=1), ev.TurnCompleted(turn=1))

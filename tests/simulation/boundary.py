@@ -1,4 +1,4 @@
-"""What is between a supervisor, or people, and their store: slow, failing and late as a plan says."""
+"""The boundary between a supervisor, or people, and their store: slow, failing and late as the plan says."""
 
 import random
 from collections import Counter
@@ -17,7 +17,7 @@ _PASSED_ON: Final = ("read", "log", "session", "budgets", "prune", "size", "comp
 
 
 class Boundary:
-    """The store as one owner reaches it: each use of it may break."""
+    """The store as one owner reaches it: each operation may fail."""
 
     def __init__(self, store: Any, faults: Sequence[Fault], latency: float, chance: random.Random) -> None:
         self._store = store
@@ -30,7 +30,7 @@ class Boundary:
 
     @property
     def busiest(self) -> int:
-        """The most uses of the store in one stretch of `STRETCH_S`, without appends."""
+        """The most operations, except appends, in one period of `STRETCH_S`."""
         return max(self._in_stretch.values(), default=0)
 
     async def use(self, name: str, *args: Any, **options: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Faults that the supervisor once had, put back one at a time, to see that the simulation finds them."""
+"""Faults that the supervisor once had, put back one at a time to prove that the simulation finds them."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,7 +22,7 @@ from .scheduler import changed
 
 
 def _starting_by_equality(self: Any) -> Iterator[list[Any]]:
-    """Two starts that have missed nothing are equal: the wrong one is taken away."""
+    """Two starts that have missed nothing compare equal, so the wrong one is removed."""
     missed: list[Any] = []
     kept = self.__dict__.setdefault("_lists", [])
     kept.append(missed)
@@ -35,12 +35,12 @@ def _starting_by_equality(self: Any) -> Iterator[list[Any]]:
 
 
 def _nothing_missed(self: Any) -> Iterator[list[Any]]:
-    """What is ordered while a run starts is never heard."""
+    """A command during a start is never read."""
     yield []
 
 
 async def _never_settles(self: Any, *use: Any) -> None:
-    """A store that was silent, or failed, at the end of a run is not asked again."""
+    """A store that was silent, or failed, at the end of a run is not retried."""
 
 
 async def _not_given_up(store: Any, info: Any, epoch: int) -> None:
@@ -48,7 +48,7 @@ async def _not_given_up(store: Any, info: Any, epoch: int) -> None:
 
 
 async def _unnoticed(self: Any, call: ToolCall) -> GateAnswer:
-    """That a call may run is no reason for a fallback to keep to its agent."""
+    """A fallback does not stay with its agent after that was allowed a call."""
     answer: GateAnswer = await self._launch.gate(self._counting.call(call))
     self._stopping = self._stopping or answer.stop
     return answer
@@ -73,7 +73,7 @@ OLD_FAULTS: Final[dict[str, Callable[[], Any]]] = {
     "a fallback repeats a call that ran": lambda: changed((FallbackSession, "_gate", _unnoticed)),
     "a run that waits for others keeps its place": lambda: changed((Place, "lender", None)),
 }  # fmt: skip
-"""What each does to the supervisor while inside."""
+"""The change to the supervisor while the context manager is active."""
 
 OF_TEAMS: Final = ("a fallback repeats a call that ran", "a run that waits for others keeps its place")
-"""Those that only the plans of `drawn_team` find."""
+"""Faults that only the plans of `drawn_team` find."""

@@ -1,4 +1,4 @@
-"""What happens in a simulation, as data: it is drawn from a seed, kept as JSON, and made smaller where it fails."""
+"""A simulation as data: it is drawn from a seed, stored as JSON, and reduced if it fails."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 PEOPLES: Final = ("answer", "approval", "approvals", "runs", "send_command", "last_command", "run", "wait")
-"""Those that people use, who answer and give orders in processes of their own."""
+"""The operations used by people, who answer and send commands in processes of their own."""
 OPERATIONS: Final = (
     *("append", "create_run", "claim_run", "register", "renew", "release", "place", "last_seq", "run", "blocks"),
     *("commands", "reserve", "settle", "lost_runs", "wait", "release_run"),
 )
-"""The operations of a store that supervisors use, and that faults are put into."""
+"""The store operations of supervisors, into which faults are put."""
 
 PEOPLE: Final = -1
-"""In place of an owner: everybody who is not one."""
+"""Instead of an owner: everyone who is not one."""
 
 
 class Call(msgspec.Struct, frozen=True, tag="call"):
-    """The agent proposes a call, and runs it for some seconds once it is allowed. Without `gated` it does not ask.
-    `starts`: the call starts a run of its own, with an agent that takes these steps; `here`, on the same supervisor,
-    and it `waits` until that is over.
+    """The agent proposes a call, and runs it for some seconds once it is allowed. Without `gated`, it does not ask.
+    `starts`: the call starts a child run whose agent has these steps. `here`: on the same supervisor. `waits`: the
+    call lasts until the child run has ended.
     """
 
     id: str
@@ -37,45 +37,45 @@ class Call(msgspec.Struct, frozen=True, tag="call"):
 
 
 class Together(msgspec.Struct, frozen=True, tag="together"):
-    """It proposes several calls at once."""
+    """The agent proposes several calls at once."""
 
     calls: tuple[Call, ...]
 
 
 class Usage(msgspec.Struct, frozen=True, tag="usage"):
-    """It reports tokens: so many more, or so many in all."""
+    """The agent reports tokens: an increment, or a total if `cumulative`."""
 
     tokens: int
     cumulative: bool = False
 
 
 class Flood(msgspec.Struct, frozen=True, tag="flood"):
-    """It reports so many messages without a pause."""
+    """The agent reports this many messages without a pause."""
 
     messages: int
 
 
 class Wait(msgspec.Struct, frozen=True, tag="wait"):
-    """It does nothing for some seconds; None: until it is told to end."""
+    """The agent does nothing for some seconds; with None, until it is cancelled."""
 
     seconds: float | None
 
 
 class Result(msgspec.Struct, frozen=True, tag="result"):
-    """It reports that a call is over, whether or not there was one of that id."""
+    """The agent reports the end of a call, whether or not a call with that id exists."""
 
     id: str
 
 
 class Says(msgspec.Struct, frozen=True, tag="says"):
-    """It reports anything else: one of `SAYINGS`."""
+    """The agent reports another event: one of `SAYINGS`."""
 
     what: str
 
 
 class End(msgspec.Struct, frozen=True, tag="end"):
-    """It ends: `crash` raises, `stop` says nothing, `twice` reports two ends, `own` claims an approval first, and
-    `failed` says that it failed.
+    """The agent ends: `crash` raises, `stop` reports nothing, `twice` reports two ends, `own` claims an approval
+    first, and `failed` reports a failure.
     """
 
     how: str
@@ -85,12 +85,12 @@ Step: TypeAlias = Call | Together | Usage | Flood | Wait | Result | Says | End
 SAYINGS: Final = ("turn", "words", "tool", "error", "recovered", "session", "violation", "budget", "pruned")
 BUDGETS: Final = ("tokens", "places", "week")
 SCOPES: Final = ("once", "run", "session")
-"""What an approval covers, from the least to the most."""
+"""The scopes of an approval, smallest first."""
 
 
 class Start(msgspec.Struct, frozen=True, kw_only=True):
-    """An owner starts a run. `created`: it was created some time before. `deaf`: how many steps of a cancel the agent
-    ignores. `others`: the steps of each of a fallback's other members.
+    """An owner starts a run. `created`: it was created earlier. `deaf`: how many cancel steps the agent ignores.
+    `others`: the steps of the other members of a fallback.
     """
 
     at: float
@@ -105,8 +105,8 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Member(msgspec.Struct, frozen=True, kw_only=True):
-    """One of the agents of a fallback, in every run of its owner. `resume`: it goes on with a session of its own,
-    unless it `forgets` those. Each start of it takes so many `seconds`, and cannot be made while it is `gone`.
+    """An agent of a fallback, in every run of its owner. `resume`: it continues its own session, unless it `forgets`
+    sessions. Each start takes this many `seconds`, and fails while it is `gone`.
     """
 
     gate: str = "all"
@@ -117,11 +117,11 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody orders runs to end: one `handle`, or through the store one `run`, one `session`, or `all`. A `caller`,
-    the task that starts a run, is cancelled, or the whole supervisor of an `owner`. With `freeze`, no run of a
-    session, or none at all, starts for so many seconds; with `prune`, every session is removed that is over; with
-    `drain`, a worker takes no more runs.
-    `rounds`: how often everybody who is ready runs before, as much happens at one moment.
+    """Somebody cancels runs: one `handle`, or through the store one `run`, one `session`, or `all`. With `caller`,
+    the task that starts a run is cancelled; with `owner`, a whole supervisor. With `freeze`, no run of a session, or
+    none at all, starts for some seconds; with `prune`, every ended session is removed; with `drain`, a worker claims
+    no more runs.
+    `rounds`: how many times all ready tasks run first, since much happens at one moment.
     """
 
     at: float
@@ -132,9 +132,9 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Person(msgspec.Struct, frozen=True, kw_only=True):
-    """Looks for approvals every so many seconds and answers what it finds, in turn by these answers. With an `owner`,
-    that supervisor's approver: who is asked, and takes so many seconds. `hurry_s`: after so many seconds the person
-    goes away in the middle. `scope`: what a yes covers.
+    """Looks for approval requests at this interval and gives these answers in turn. With an `owner`, this is that
+    supervisor's approver, who takes this many seconds. `hurry_s`: the person is interrupted after this many seconds.
+    `scope`: the scope of an approval.
     """
 
     name: str
@@ -146,7 +146,7 @@ class Person(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True):
-    """The n-th use of an operation by an owner, or by people (`PEOPLE`), breaks: `slow` before it is done, `late`
+    """The n-th operation of this name by an owner, or by people (`PEOPLE`), fails: `slow` before it is done, `late`
     after, `fails` instead, `unheard` after it was done.
     """
 
@@ -158,8 +158,8 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Subscriber(msgspec.Struct, frozen=True, kw_only=True):
-    """Follows a session, a run, or (with neither) all of them, by the supervisor of an owner: it leaves after so many
-    events, or after it has stayed so many seconds, and comes again some seconds later.
+    """Follows a session, a run, or (with neither) all events, through the supervisor of an owner. It leaves after a
+    number of events or seconds, and comes back some seconds later.
     """
 
     owner: int
@@ -170,7 +170,7 @@ class Subscriber(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Stop(msgspec.Struct, frozen=True, kw_only=True):
-    """An owner is suspended for some seconds; None: it never goes on."""
+    """An owner is suspended for some seconds; with None, for ever."""
 
     at: float
     owner: int
@@ -180,15 +180,14 @@ class Stop(msgspec.Struct, frozen=True, kw_only=True):
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """One simulation.
 
-    `budget` is what all runs share in calls; `budgets` are others that they share; `approval` is who may answer, and
-    for how much; `quick` is how long a run may take, in ms, where that is bounded; `record` is how much of one run is
-    recorded; `latency` is the longest that a store takes for anything, in seconds; `followers` are sessions that
-    somebody follows; `jumps` of the wall clock are (at, seconds); `to_monday` is how many seconds before the end of a
-    week everything begins; `restored` is the share of the inputs of runs before which their machine is written down
-    and read again. In a `fleet` starts are queued, and each owner is a worker. The `store` is `memory`, `sqlite`, or
-    `sqlite each`, a file that each owner opens, of which the transactions of the numbers in `breaks` fail. With
-    `members`, every agent is the fallback of its owner, which leaves a member alone for `rest_s` once it has failed
-    twice in a row. `over`: whatever begins ends by itself.
+    `budget` is the shared number of calls; `budgets` are other shared budgets; `approval` says who may approve, and
+    in which scope; `quick` limits the duration of a run, in ms, if set; `record` limits the recorded events of one
+    run; `latency` is the store's longest delay, in seconds; `followers` are followed sessions; `jumps` of the wall
+    clock are (at, seconds); `to_monday` is how many seconds before the end of a week the simulation starts;
+    `restored` is the share of a run's inputs before which its machine is encoded and restored. In a `fleet`, starts
+    are queued, and each owner is a worker. The `store` is `memory`, `sqlite`, or `sqlite each`, a file that each
+    owner opens; the transactions with the numbers in `breaks` fail. With `members`, every agent is the fallback of
+    its owner, which skips a member for `rest_s` after two consecutive failures. `over`: every agent ends by itself.
     """
 
     seed: int
@@ -220,7 +219,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def drawn(seed: int) -> Plan:
-    """The plan of a seed: of everything, of starts at one moment, or of owners that die while calls run."""
+    """The plan of a seed: of everything, of simultaneous starts, or of owners that die while calls run."""
     chance = random.Random(f"plan {seed}")
     theme = chance.choice(("all", "all", "starts", "deaths"))
     plan = _drawn(chance, seed, theme)
@@ -256,7 +255,7 @@ def _drawn(chance: random.Random, seed: int, theme: str) -> Plan:
 
 
 def _with_more(chance: random.Random, plan: Plan) -> Plan:
-    """The plan with what few plans have: each of these with some likelihood."""
+    """The plan with rare features, each with some probability."""
 
     def some(of: int) -> bool:
         return not chance.randrange(of)
@@ -289,7 +288,7 @@ def _with_more(chance: random.Random, plan: Plan) -> Plan:
 
 
 def _with_people(chance: random.Random, plan: Plan) -> Plan:
-    """The plan with other approvals, freezes and removed sessions, now and then."""
+    """The plan, sometimes with other approvals, freezes and pruned sessions."""
     orders = list(plan.orders)
     sessions = sorted({start.session for start in plan.starts})
     for what in ("freeze", "prune"):
@@ -300,12 +299,12 @@ def _with_people(chance: random.Random, plan: Plan) -> Plan:
     if fleet and not chance.randrange(4):
         drained = str(chance.randrange(plan.owners))
         orders.append(Order(at=round(chance.uniform(0, 20), 2), what="drain", value=drained))
-    if fleet:  # of workers that die while runs go on, if it can be
+    if fleet:  # if possible, of workers that die while runs are active
         stops = [
             Stop(at=round(chance.uniform(0.5, 20), 2), owner=chance.randrange(2), seconds=chance.choice((None, 45.0)))
             for _ in range(chance.choice((0, 1, 2)) if plan.backend == "trio" else 0)
         ]
-        for stop in stops:  # an order about the time at which its runs are lost, and tried again
+        for stop in stops:  # a command at about the time when its runs are lost and retried
             named = chance.choice(plan.starts)
             what, value = chance.choice((("run", named.run), ("session", named.session), ("all", "")))
             orders.append(Order(at=round(stop.at + chance.uniform(20, 36), 2), what=what, value=value))
@@ -318,7 +317,7 @@ def _with_people(chance: random.Random, plan: Plan) -> Plan:
         if not chance.randrange(3):
             approval["approvers"] = ["ana"]
     people = tuple(msgspec.structs.replace(person, scope=chance.choice(SCOPES)) for person in plan.people)
-    if is_asking:  # runs of few sessions, one after another, whose calls wait for people who are quick
+    if is_asking:  # consecutive runs of few sessions, whose calls wait for people who answer quickly
         plan = msgspec.structs.replace(plan, starts=tuple(_asking(chance, start) for start in plan.starts))
         people = tuple(
             Person(
@@ -369,7 +368,7 @@ def _more_faults(chance: random.Random, owners: int) -> Iterator[Fault]:
 
 
 def _with_steps(chance: random.Random, start: Start) -> Start:
-    """The start with an agent that starts runs and says things, now and then."""
+    """The start, sometimes with an agent that starts runs and reports other events."""
     steps = list(start.steps)
     for n in range(chance.choice((0, 0, 0, 1, 2))):
         step: Step = Says(chance.choice(SAYINGS))
@@ -398,7 +397,7 @@ def _start(chance: random.Random, theme: str, n: int, owners: int, sessions: lis
 
 
 def drawn_steps(chance: random.Random, gate: str) -> Iterator[Step]:
-    """What an agent with this gate does."""
+    """The steps of an agent with this gate."""
     for n in range(chance.randint(1, 6)):
         drawn = chance.random()
         if drawn < 0.45:
@@ -420,7 +419,7 @@ def drawn_steps(chance: random.Random, gate: str) -> Iterator[Step]:
 
 def _call(chance: random.Random, n: int, gate: str) -> Call:
     gated = gate != "none" and (gate == "all" or chance.random() < 0.6)
-    again = gated and chance.random() < 0.15  # the same call told again, where nobody was asked, counts once
+    again = gated and chance.random() < 0.15  # a repeated ungated call counts once
     return Call(
         id=f"c{chance.randint(0, n) if again else n}" if gated else f"u{n}",
         tool=chance.choice(("read", "read", "read", "write", "rm", "deploy")),
@@ -464,7 +463,7 @@ def _stop(chance: random.Random, theme: str, owners: int) -> Stop:
 
 
 def smaller(plan: Plan, fails: Callable[[Plan], bool]) -> Plan:
-    """The plan without all that its failure does not need."""
+    """The plan without anything that its failure does not need."""
     again = True
     while again:
         again = False
@@ -479,7 +478,7 @@ _PLAINEST: Final = msgspec.structs.asdict(Plan(seed=0))
 
 
 def _less(plan: Plan) -> Iterator[Plan]:
-    """The plan with one thing less, each in turn; the largest things first."""
+    """The plan without one part, each in turn, the largest first."""
     for name in ("starts", "orders", "people", "faults", "stops", "followers", "jumps", "breaks", "subscribers"):
         things = getattr(plan, name)
         for n in range(len(things)):
@@ -505,7 +504,7 @@ def _less(plan: Plan) -> Iterator[Plan]:
 
 
 def _less_nested(start: Start) -> Iterator[Start]:
-    """The start with one step less of a fallback's other member, or of a run that its agent starts."""
+    """The start without one step of another fallback member, or of a child run."""
     for n, each in enumerate(start.others):
         for k in range(len(each)):
             fewer = (*start.others[:n], (*each[:k], *each[k + 1 :]), *start.others[n + 1 :])

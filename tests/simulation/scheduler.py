@@ -1,8 +1,8 @@
-"""Event loops that do the same for the same seed, on time that passes only while everybody waits.
+"""Deterministic event loops: with the same seed they do the same. Time advances only while every task waits.
 
 On trio, the seed chooses at every step which of the ready tasks runs first, and an owner can be suspended: none of
-its tasks runs until it goes on, as in a process that SIGSTOP stops. On asyncio, ready tasks run in their order, as
-asyncio promises; the seed chooses the delays at each boundary.
+its tasks runs until it continues, as in a process stopped by SIGSTOP. On asyncio, ready tasks run in asyncio's order,
+and the seed chooses the delays at each boundary.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from proctor.supervisor.watch.watchdog import Watchdog
 
 T = TypeVar("T")
 OWNER: Final[ContextVar[int]] = ContextVar("OWNER", default=-1)
-"""The number of the supervisor whose task this is; -1 for everybody else."""
+"""The number of the supervisor to which this task belongs; -1 for others."""
 
 
 class StuckError(Exception):
@@ -32,7 +32,7 @@ class StuckError(Exception):
 
 
 class Freezer:
-    """Suspends the tasks of owners; trio asks it, in place of its own random numbers, which task runs next."""
+    """Suspends the tasks of owners. Instead of its own random numbers, trio asks it which task runs next."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
@@ -47,7 +47,7 @@ class Freezer:
         return self._random.uniform(low, high)
 
     def shuffle(self, batch: list[trio.lowlevel.Task]) -> None:
-        """Put ready tasks in the order of this seed, and keep back those of suspended owners."""
+        """Put ready tasks in the order of this seed, and hold back those of suspended owners."""
         if self._kept:
             for task in [task for task in batch if task.context.get(OWNER, -1) in self._kept]:
                 self._kept[task.context[OWNER]].append(task)
@@ -60,7 +60,7 @@ class Freezer:
         self._kept.setdefault(owner, [])
 
     def thaw(self, owner: int) -> None:
-        """Let it go on where it was."""
+        """Resume it."""
         for task in self._kept.pop(owner, []):
             trio_run.GLOBAL_RUN_CONTEXT.runner.runq.append(task)
 
@@ -69,19 +69,19 @@ class Freezer:
 
 
 class VirtualClock(trio.abc.Clock):
-    """Time that jumps to the next deadline once nobody is ready: only then does trio ask how long to sleep."""
+    """Time that jumps to the next deadline once no task is ready, which is when trio asks how long to sleep."""
 
     def __init__(self) -> None:
         self._virtual = 0.0
 
     def start_clock(self) -> None:
-        """It stands until somebody waits."""
+        """Time stands still until every task waits."""
 
     def current_time(self) -> float:
         return self._virtual
 
     def deadline_to_sleep_time(self, deadline: float) -> float:
-        """Sleep no time, and let it be the deadline's; without one, trio has something of its own to wake up for."""
+        """Do not sleep, and jump to the deadline. Without a deadline, trio wakes up for work of its own."""
         if deadline == math.inf:
             return deadline
         self._virtual = max(self._virtual, deadline)
@@ -89,7 +89,7 @@ class VirtualClock(trio.abc.Clock):
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """An event loop whose time jumps to the next deadline once nobody is ready."""
+    """An event loop whose time jumps to the next deadline once no task is ready."""
 
     def __init__(self) -> None:
         self._virtual = 0.0
@@ -110,7 +110,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 @contextmanager
 def changed(*changes: tuple[Any, str, Any]) -> Iterator[None]:
-    """Attributes have other values while inside: (owner, name, value)."""
+    """Replace attributes while the context is active: (owner, name, value)."""
     with pytest.MonkeyPatch.context() as patch:
         for owner, name, value in changes:
             patch.setattr(owner, name, value)
@@ -119,7 +119,7 @@ def changed(*changes: tuple[Any, str, Any]) -> Iterator[None]:
 
 @contextmanager
 def _same_each_time(seed: int, freezer: Freezer) -> Iterator[None]:
-    """Ids that follow from the seed; no thread that looks in; owners that are known by their leases alone."""
+    """Ids derived from the seed; no threads; owners known only by their leases."""
     ids = random.Random(seed)
     kept = {
         (uuid, "uuid4"): lambda: uuid.UUID(int=ids.getrandbits(128), version=4),
@@ -133,9 +133,9 @@ def _same_each_time(seed: int, freezer: Freezer) -> Iterator[None]:
 
 
 def run_seeded(main: Callable[[Freezer], Awaitable[T]], seed: int, *, backend: str = "trio") -> T:
-    """Run an async function on virtual time; twice with one seed is twice the same.
+    """Run an async function in virtual time. Two runs with one seed are identical.
 
-    Raises StuckError where every task waits for ever.
+    Raises StuckError if every task waits for ever.
     """
     freezer = Freezer(seed)
     found: list[T] = []

@@ -1,5 +1,5 @@
-"""The store of a simulation: in memory, or the real one in a SQLite file, whose threads are a task that the seed
-schedules, also several that share the file, as those of several processes do. The witness sees what any stores.
+"""The store of a simulation: in memory, or the real one in a SQLite file. Its thread is a task that the seed
+schedules; several stores may share the file, as processes do. The witness sees everything that is stored.
 """
 
 import os
@@ -37,16 +37,15 @@ T = TypeVar("T")
 Clock = Callable[[], float]
 POLL_S: Final = 0.5
 FOLDER: Final = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-"""In memory, where the system has such a folder: no simulation is about disks."""
+"""In memory, if the system has such a folder: no simulation tests disks."""
 
 
 @asynccontextmanager
 async def opened(
     kind: str, witness: Witness, wall_clock: Clock, breaks: Sequence[int], owners: int
 ) -> AsyncIterator[list[Any]]:
-    """The stores of the owners and, last, of everybody else, until they are left: one, `memory` or `sqlite`, or with
-    `sqlite each` one for each on the same file. Of a file, the transactions of these numbers find the disk full at
-    their end.
+    """The stores of the owners and, last, of everyone else: one `memory` or `sqlite` store, or with `sqlite each` one
+    for each owner on the same file. In a file, the transactions with these numbers find the disk full at their end.
     """
     if kind == "memory":
         yield [MemoryWatched(witness, wall_clock)] * (owners + 1)
@@ -75,14 +74,14 @@ class _Seen:
 
 
 class MemoryWatched(MemoryStore):
-    """A store in memory; the witness sees all that it stores."""
+    """A store in memory. The witness sees everything that it stores."""
 
     def __init__(self, witness: Witness, wall_clock: Clock) -> None:
         super().__init__(wall_clock=wall_clock)
         self._witness = witness
 
     def mend(self) -> None:
-        """Nothing in it is broken."""
+        """Nothing in it can fail."""
 
     async def create_run(self, run: RunInfo, *, epoch: int = 0) -> RunInfo:
         created = await super().create_run(run, epoch=epoch)
@@ -115,7 +114,7 @@ class MemoryWatched(MemoryStore):
 
 
 class SQLiteWatched(SQLiteStore):
-    """The real store in a SQLite file. The witness sees what each transaction wrote once it is committed."""
+    """The real store in a SQLite file. The witness sees the writes of each transaction after its commit."""
 
     def __init__(self, witness: Witness, wall_clock: Clock, path: Path, breaks: Sequence[int], seen: _Seen) -> None:
         super().__init__(path, synchronous="OFF", wall_clock=wall_clock)
@@ -175,7 +174,7 @@ class SQLiteWatched(SQLiteStore):
 
     def _written(self, stored: list[Event], epoch: int) -> None:
         for event in stored:
-            if event.seq > self._seen.committed[event.session_id]:  # else it was told again
+            if event.seq > self._seen.committed[event.session_id]:  # else it was repeated
                 self._witness.written(event, epoch)
 
     def _look(self) -> None:
@@ -186,7 +185,7 @@ class SQLiteWatched(SQLiteStore):
                 self._witness.stored(decode_event(entry.data))
 
     def mend(self) -> None:
-        """No transaction fails any more."""
+        """No transaction fails from now on."""
         self.writer.breaks = ()
 
     def leave(self) -> None:
@@ -195,7 +194,7 @@ class SQLiteWatched(SQLiteStore):
 
 
 class _Queue(SimpleQueue[Any]):
-    """Of jobs; a task may wait for the next one."""
+    """A queue of jobs; a task may wait for the next one."""
 
     def __init__(self) -> None:
         self.filled = anyio.Event()
@@ -206,7 +205,7 @@ class _Queue(SimpleQueue[Any]):
 
 
 class _TaskWriter(SQLiteWriter):
-    """Writes in a task in place of a thread: jobs that come while it waits for its turn share a transaction."""
+    """Writes in a task instead of a thread. Jobs that arrive before it runs share a transaction."""
 
     committed: Callable[[], None]
     breaks: Sequence[int]
@@ -216,11 +215,11 @@ class _TaskWriter(SQLiteWriter):
         self._queue: _Queue = _Queue()
         self._number = 0
         self.notes: list[Callable[[], None]] = []
-        """What to tell the witness of what is committed."""
+        """What to report to the witness after the commit."""
 
     async def work(self, owner: int | None, is_shared: bool) -> None:
-        """Write what is queued, for ever, unless its owner is suspended; of a file that `is_shared`, look now and
-        then for what others wrote.
+        """Write queued jobs for ever, unless its owner is suspended. If the file `is_shared`, look regularly for the
+        writes of others.
         """
         if owner is not None:
             OWNER.set(owner)
@@ -272,7 +271,7 @@ class _NoThread:
 
 
 def _inline() -> Any:
-    """What a SQLite store does in threads is done by the event loop, and its leases are of virtual time."""
+    """The event loop does what a SQLite store does in threads, and leases use virtual time."""
 
     async def run_sync(work: Callable[..., T], *args: Any, **_: Any) -> T:
         await checkpoint()
@@ -303,7 +302,7 @@ def _empty_file() -> Iterator[Path]:
 
 @cache
 def _empty() -> bytes:
-    """A file with the tables of a store and nothing in them."""
+    """A file with the empty tables of a store."""
     with tempfile.TemporaryDirectory(dir=FOLDER) as folder:
         path = Path(folder, "runs.db")
         store = SQLiteStore(path)

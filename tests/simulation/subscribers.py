@@ -1,4 +1,4 @@
-"""Those who follow events, come and go, and continue from their cursor: they see each event once, and miss none."""
+"""Subscribers that leave, come back and continue from their cursor: each gets every event once."""
 
 import math
 from collections import Counter
@@ -23,7 +23,7 @@ class Follower:
 
     Args:
         subscriber: what it follows, and for how long at a time.
-        found: gets what must not have happened.
+        found: gets the violated invariants.
     """
 
     def __init__(self, subscriber: Subscriber, found: list[str]) -> None:
@@ -35,20 +35,20 @@ class Follower:
         self._since = math.inf
 
     async def follow(self, subscribe: Callable[..., Subscription]) -> None:
-        """Come and go until nothing more comes."""
+        """Leave and come back until no more events come."""
         while not self._is_over:
             with suppress(ProctorError), anyio.move_on_after(self.subscriber.stays_s):
                 await self._take(subscribe, self.subscriber.takes)
             await anyio.sleep(self.subscriber.every_s)
 
     async def catch_up(self, store: Any) -> None:
-        """Follow in another process, once nothing is stored any more: then everything was seen that is stored."""
+        """Follow in another process once nothing is stored any more: then every stored event was delivered."""
         with suppress(ProctorError), anyio.move_on_after(CATCH_UP_S):
             await self._take(Subscriptions(store).subscribe, 0)
         self._check(await self._last(store))
 
     async def check_timely(self, store: Any) -> None:
-        """Who is there sees soon what is stored."""
+        """An active subscriber gets stored events soon."""
         now, last = anyio.current_time(), await self._last(store)
         await anyio.sleep(SOON_S)
         if self._since <= now:
@@ -92,5 +92,5 @@ class Follower:
 
 
 def followers_of(plan: Plan, found: list[str]) -> list[Follower]:
-    """Those of a plan."""
+    """The subscribers of a plan."""
     return [Follower(subscriber, found) for subscriber in plan.subscribers]

@@ -1,4 +1,4 @@
-"""The agents of one owner: members of a fallback that stand in for one another, and agents that start runs here."""
+"""The agents of one owner: members of a fallback, and agents that start runs on the same supervisor."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
@@ -22,11 +22,11 @@ from .witness import Witness, first_of
 
 
 class Team:
-    """What the runs of one owner are run by.
+    """The agents that run the runs of one owner.
 
     Args:
-        plan: who stands in for whom.
-        witness: sees what they do.
+        plan: which agents replace which.
+        witness: observes them.
         policies: those of every run.
     """
 
@@ -41,14 +41,14 @@ class Team:
         self._fallback = FallbackAdapter(members, failures=2, rest_s=plan.rest_s) if members else None
 
     def agent(self, start: Start, kind: type[Agent] = Agent) -> Adapter:
-        """Who runs it."""
+        """The agent of a run."""
         if self._fallback is None:
             return kind(start, self._witness, self._policies, self._plan.record, self)
         self._starts[start.run] = start
         return self._fallback
 
     async def run_here(self, start: Start, *, waits: bool) -> None:
-        """Start a run on the same supervisor, from within its agent, and wait until it is over."""
+        """Start a run on the same supervisor, from within its agent, and wait for its end."""
         assert self.supervisor is not None
         self._witness.here.add(start.run)
         given: Any = {"run_id": start.run, "session_id": start.session, "policies": self._policies}
@@ -57,8 +57,8 @@ class Team:
             await handle.wait()
 
     def check(self, *, left: bool = False) -> None:
-        """Nobody waits for a place while one is free; once the supervisor is `left`, all are free, and no member is
-        still tried.
+        """No run waits while a slot is free. Once the supervisor is `left`, all slots are free, and no member is
+        still being tried.
         """
         if self.supervisor is None:
             return
@@ -81,7 +81,7 @@ class Team:
 
 
 class StandIn(FakeAdapter):
-    """A member of a fallback, in whatever run it is tried."""
+    """A member of a fallback, in any run that tries it."""
 
     def __init__(self, number: int, member: Member, agent: Callable[[int, str], Agent]) -> None:
         able = Capabilities(gate=member.gate, usage="per_turn", resume=member.resume)  # type: ignore[arg-type]
@@ -97,7 +97,7 @@ class StandIn(FakeAdapter):
             raise ProviderUnavailableError("it is gone")
 
     def open(self, launch: Launch) -> AbstractAsyncContextManager[Provider]:
-        """Start it as the run has it."""
+        """Start it with the steps of the run."""
         if launch.resume is not None and self._member.forgets:
             raise UnknownSessionError(f"there is no session `{launch.resume}`")
         agent = self._agent(self._number, launch.run_id)
@@ -114,7 +114,7 @@ async def _heard(agent: Agent, launch: Launch) -> AsyncIterator[Provider]:
 
 
 class _Heard:
-    """A member's provider; the witness knows what was taken from it."""
+    """A member's provider. The witness knows which of its events were read."""
 
     def __init__(self, agent: Agent, provider: Provider) -> None:
         self._agent = agent

@@ -1,4 +1,4 @@
-"""Plans of agents that stand in for one another, and of agents that start runs on their own full supervisor."""
+"""Plans with fallbacks, and with agents that start runs on their own, fully used supervisor."""
 
 import random
 from collections.abc import Iterable, Iterator
@@ -80,7 +80,7 @@ def _members(chance: random.Random) -> Iterator[Member]:
 
 
 def _with_others(chance: random.Random, start: Start, members: tuple[Member, ...]) -> Start:
-    """The start with steps for each member; most fail early, but the last."""
+    """The start with steps for each member; most fail early, except the last."""
     if not members:
         return start
     each = [_once(start.steps), *(_once(drawn_steps(chance, member.gate)) for member in members[1:])]
@@ -91,7 +91,7 @@ def _with_others(chance: random.Random, start: Start, members: tuple[Member, ...
 
 
 def _once(given: Iterable[Step]) -> tuple[Step, ...]:
-    """The steps, where no call is told again: of a member that does not ask, both count as one."""
+    """The steps without repeated calls: of a member without a gate, both would count as one."""
     numbers = count()
 
     def own(call: Call) -> Call:
@@ -126,7 +126,7 @@ def _failing(chance: random.Random, gate: str) -> Iterator[Step]:
 
 
 def _nesting(chance: random.Random, given: tuple[Step, ...], depth: int) -> Iterator[Step]:
-    """The steps, with calls between them that start runs here: one, or several at once."""
+    """The steps, with calls in between that start runs here: one, or several at once."""
     starts = chance.choice((0, 1, 1, 2)) if depth < 3 else 0
     at = [chance.randint(0, len(given)) for _ in range(starts)]
     for n in range(len(given) + 1):
@@ -145,7 +145,7 @@ def _starting(chance: random.Random, id: str, depth: int) -> Call:
 
 
 def _orders(chance: random.Random, start: Start) -> Iterator[Order]:
-    """To end a run that an agent starts, about when that may go on."""
+    """Cancel a run that an agent starts, at about the time when it may be active."""
     for step in start.steps:
         for call in step.calls if isinstance(step, Together) else (step,):
             if isinstance(call, Call) and call.starts and chance.random() < 0.2:
@@ -153,7 +153,7 @@ def _orders(chance: random.Random, start: Start) -> Iterator[Order]:
 
 
 def _ending(given: tuple[Step, ...]) -> tuple[Step, ...]:
-    """The steps, of which none waits until it is told to end."""
+    """The steps, without any that waits until it is cancelled."""
     return tuple(map(_with_an_end, given))
 
 

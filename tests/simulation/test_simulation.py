@@ -1,4 +1,4 @@
-"""Thousands of small worlds, each the same for its seed: nothing that must not happen does."""
+"""Thousands of deterministic simulations, none of which violates an invariant."""
 
 import os
 from collections.abc import Iterator
@@ -28,12 +28,12 @@ FOUND = {
     "a fallback repeats a call that ran": (3, 100),
     "a run that waits for others keeps its place": (2, 100),
 }
-"""A seed that found the fault when last looked for, and within how many one does."""
+"""A seed that found the fault when last checked, and the number of seeds within which one does."""
 
 
 @pytest.fixture(autouse=True)
 def _quiet() -> Iterator[None]:
-    """What goes wrong on purpose is not logged."""
+    """Deliberate failures are not logged."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
     yield
     structlog.reset_defaults()
@@ -41,14 +41,16 @@ def _quiet() -> Iterator[None]:
 
 @pytest.mark.parametrize("share", range(SHARES))
 def test_whatever_breaks_the_promises_hold(share: int) -> None:
-    """One owner writes, one end a run, nothing twice, recorded before permitted, nobody waits for ever."""
+    """One owner writes, one end a run, nothing twice, recorded before it is allowed, nothing waits for ever."""
     for seed in range(share, SEEDS, SHARES):
         found = simulate(drawn(seed))
         assert not found, f"seed {seed}: {found[0]}; repeat it: python -m tests.simulation --seed {seed}"
 
 
 def test_agents_that_stand_in_for_others_and_runs_that_start_runs_hold_them_too() -> None:
-    """No fallback starts another agent once one has acted, and counts are of all; no full supervisor stands still."""
+    """A fallback starts no other agent after one has acted. Usage of all agents counts. A supervisor without a free
+    slot does not deadlock.
+    """
     for seed in range(SEEDS // 25):
         found = simulate(drawn_team(seed))
         assert not found, f"seed {seed}: {found[0]}; repeat it: python -m tests.simulation --team --seed {seed}"
@@ -56,7 +58,7 @@ def test_agents_that_stand_in_for_others_and_runs_that_start_runs_hold_them_too(
 
 @pytest.mark.parametrize("fault", OLD_FAULTS)
 def test_a_fault_that_was_mended_is_found_when_it_is_put_back(fault: str) -> None:
-    """Each within as many seeds as the page on long runs says; without the fault the same seed finds nothing."""
+    """Each within the documented number of seeds. Without the fault, the same seed finds nothing."""
     first, within = FOUND[fault]
     draw = drawn_team if fault in OF_TEAMS else drawn
     with OLD_FAULTS[fault]():
@@ -69,7 +71,7 @@ def test_a_fault_that_was_mended_is_found_when_it_is_put_back(fault: str) -> Non
 def test_a_failing_seed_prints_a_program_that_repeats_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With the least that fails."""
+    """With the smallest failing plan."""
     monkeypatch.setattr(
         "sys.argv", ["simulation", "--seeds", "100", "--put-back", "a failed start keeps its session"]
     )
@@ -85,7 +87,7 @@ def test_a_failing_seed_prints_a_program_that_repeats_it(
 
 
 def test_an_owner_suspended_beyond_its_lease_permits_nothing_more() -> None:
-    """It comes back after another has ended its run."""
+    """It resumes after another has ended its run."""
     call = Call(id="c0", tool="read")
     plan = Plan(
         seed=1,
@@ -99,7 +101,7 @@ def test_an_owner_suspended_beyond_its_lease_permits_nothing_more() -> None:
 
 @pytest.mark.parametrize("late", [("append", 2), ("reserve", 1)])
 def test_an_owner_suspended_while_it_starts_starts_no_agent_once_its_run_was_ended(late: tuple[str, int]) -> None:
-    """It was suspended after the store had taken the start and before it heard so (seed 90,280,852)."""
+    """It was suspended after the store had accepted the start and before it learned so (seed 90,280,852)."""
     operation, nth = late
     plan = Plan(
         seed=1,
@@ -115,7 +117,7 @@ def test_an_owner_suspended_while_it_starts_starts_no_agent_once_its_run_was_end
 
 
 def test_a_start_that_failed_does_not_settle_the_budgets_of_the_next() -> None:
-    """It asked the store once more to settle them when its worker had begun the run again (seed 90,339,395)."""
+    """The failed start settled them again after its worker had restarted the run (seed 90,339,395)."""
     steps = (Call(id="u0", tool="rm", gated=False), Wait(1.0))
     plan = Plan(
         seed=1,
@@ -132,7 +134,7 @@ def test_a_start_that_failed_does_not_settle_the_budgets_of_the_next() -> None:
 
 @pytest.mark.parametrize("backend", ["trio", "asyncio"])
 def test_a_start_that_was_given_up_ends_its_run_however_long_the_store_is_silent(backend: str) -> None:
-    """Nobody waits that long, but the session does not stay taken (seed 213,424)."""
+    """Nothing waits for so long, but the session does not stay claimed (seed 213,424)."""
     plan = Plan(
         seed=1,
         backend=backend,
@@ -148,12 +150,14 @@ def test_a_start_that_was_given_up_ends_its_run_however_long_the_store_is_silent
 
 @pytest.mark.parametrize("seed", [221_076, 222_650])
 def test_a_seed_that_found_a_fault_finds_none(seed: int) -> None:
-    """A reservation was read otherwise than written, so a unit that was told again was refused, and its run stuck."""
+    """A reservation was decoded differently from how it was encoded, so a repeated unit was rejected, and its run got
+    stuck.
+    """
     assert simulate(drawn(seed)) == []
 
 
 def test_a_queued_run_is_started_though_its_worker_was_not_told_that_it_has_it() -> None:
-    """The worker's first claim was stored, and the connection lost before the answer (seed 51,002,396)."""
+    """The worker's first claim was stored, and the connection was lost before the answer (seed 51,002,396)."""
     plan = Plan(
         seed=1,
         starts=(Start(at=0, owner=0, run="r0", session="s0", steps=()),),
@@ -169,7 +173,9 @@ def test_a_queued_run_is_started_though_its_worker_was_not_told_that_it_has_it()
 def test_nobody_asks_without_a_pause_for_a_session_that_another_worker_has(
     orders: tuple[Order, ...], store: str
 ) -> None:
-    """Neither a worker for the next run of it, nor who ends that run (it took 100 claims in 5 seconds)."""
+    """Neither a worker for the session's next run nor the process that ends the run (it took 100 claims in 5
+    seconds).
+    """
     plan = Plan(
         seed=1,
         owners=2,

@@ -1,4 +1,4 @@
-"""What must hold after every step of a simulation, whatever broke: checked as events are stored and calls run."""
+"""The invariants of a simulation, whatever failed: checked as events are stored and calls run."""
 
 from collections import Counter
 
@@ -10,20 +10,20 @@ from proctor.policies.events.calls import ToolCall
 from .plans import SCOPES, Plan
 
 LIE = "a lie"
-"""What an agent says of what only a supervisor may say: it is never stored."""
+"""The text of an agent's report that only a supervisor may make: it is never stored."""
 PLACES = 2
-"""How many runs may go on at once, where a plan bounds that."""
+"""The maximum of active runs, if a plan bounds it."""
 A_WEEK = 4
-"""How many calls a week has, where a plan bounds that."""
+"""The maximum of calls a week, if a plan bounds it."""
 CALLS = 6
-"""How many calls one run has."""
+"""The maximum of calls of one run."""
 CLOSING = 40
-"""More events than these does no run record for its end."""
+"""The most events that a run records for its end."""
 AFTER_THE_END = (ev.ToolApprovalGranted, ev.ToolApprovalDenied, ev.ToolApprovalExpired)
 
 
 def first_of(run_id: str) -> str:
-    """The run of the plan that a run belongs to, as its retry or its agent's."""
+    """The run of the plan to which a run belongs, as its retry or its child."""
     return run_id.partition(".")[0]
 
 
@@ -33,10 +33,10 @@ def is_by_an_agent(run_id: str) -> bool:
 
 
 class Witness:
-    """Sees every event that is stored and every call that is permitted and run; `found` is what must not be.
+    """Sees every stored event and every call that is allowed and runs; `found` has the violated invariants.
 
     Args:
-        plan: what bounds the runs: how many calls of all together may be permitted, and how much is recorded.
+        plan: the bounds: how many calls of all runs together may be allowed, and how much is recorded.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -47,7 +47,7 @@ class Witness:
         self.started: Counter[str] = Counter()
         self.reported: Counter[tuple[str, str]] = Counter()
         self.weeks: set[int] = set()
-        """When the weeks began that the store's clock was in."""
+        """The starts of the weeks in which the store's clock was."""
         self._plan = plan
         self._going: set[str] = set()
         self._recorded: Counter[tuple[str, bool]] = Counter()
@@ -57,15 +57,17 @@ class Witness:
         self._kept: Counter[tuple[str, str]] = Counter()
         self.pruned: set[str] = set()
         self.stopped: set[str] = set()
-        """Runs of which somebody was told that an order has ended them."""
+        """Runs that a command has ended, as its sender was told."""
         self._granted: Counter[tuple[str, str]] = Counter()
         self._grants: dict[str, ev.ToolApprovalGranted] = {}
         self._read_in: set[str] = set()
         self._calls: Counter[str] = Counter()
         self.here: set[str] = set()
-        """Runs that agents start on the supervisor of their own."""
+        """Runs that agents start on their own supervisor."""
         self.acted: set[tuple[str, int]] = set()
-        """Of each run, the members of a fallback that have run a call, or have told of anything and do not ask."""
+        """For each run, the fallback members that have run a call, or that have reported anything and
+        have no gate.
+        """
         self._tokens: dict[tuple[str, int, bool], int] = {}
         self._owners = {} if plan.fleet else {start.run: start.owner for start in plan.starts}
 
@@ -74,12 +76,12 @@ class Witness:
         self.epochs[run_id] = epoch
 
     def written(self, event: ev.Event, epoch: int) -> None:
-        """The store takes an event from the owner with that epoch."""
+        """The store accepts an event from the owner with that epoch."""
         if event.run_id and epoch and self.epochs.get(event.run_id, epoch) != epoch:
             self._says(f"`{event.type}` of run {event.run_id} was stored by an owner that it has no more")
 
     def stored(self, event: ev.Event) -> None:
-        """An event is in the record."""
+        """An event is stored."""
         run_id = event.run_id
         self.events.append(event)
         if not run_id:
@@ -104,13 +106,13 @@ class Witness:
             )
 
     def opened(self, run_id: str, member: int = 0) -> None:
-        """A run's agent is started: it has a place."""
-        if run_id not in self.ended:  # else its suspended owner has yet to hear that it was ended, and stops it then
+        """A run's agent is started, so the run has a slot."""
+        if run_id not in self.ended:  # else its suspended owner has yet to learn of the end, and cancels it then
             self._going.add(run_id)
         if earlier := [other for run, other in self.acted if run == run_id and other != member]:
             self._says(f"member {member} of run {run_id} is started, and member {earlier[0]} had acted")
         self._place(run_id)
-        # a suspended owner's agents go on until that hears of the order, and what an agent starts beside is its own
+        # agents of a suspended owner continue until it reads the command, and child runs here have their own slots
         unheard = bool(self._plan.stops) and (is_by_an_agent(run_id) or bool(self._plan.members))
         unheard = unheard or any(run_id == run or run_id.startswith(f"{run}.") for run in self.here)
         if first_of(run_id) in self.stopped and not unheard:
@@ -119,7 +121,7 @@ class Witness:
             self._says(f"{len(self._going)} runs go on at once: {sorted(self._going)}")
 
     def _place(self, run_id: str) -> None:
-        """No more runs go on at once than their supervisor's places; who started one of them lends it its own."""
+        """No more runs are active than their supervisor has slots. A run lends its slot to a run that it starts."""
         owner = self._owners.get(first_of(run_id))
         here = {run for run in self._going if run in self.here or run in self._owners}
         here = {run for run in here if self._owners[first_of(run)] == owner}
@@ -133,7 +135,7 @@ class Witness:
             self._says(f"{sorted(here - lent)} go on at once, and {self._plan.max_running} are the most")
 
     def takes(self, run_id: str, member: int, event: ev.Event, *, taken: bool, asks: bool) -> None:
-        """An event of a fallback's member is about to be `taken`, or was."""
+        """An event of a fallback member is about to be `taken`, or was."""
         if taken and not asks:
             self.acted.add((run_id, member))
         if isinstance(event, ev.TokenUsageUpdated):
@@ -142,7 +144,7 @@ class Witness:
             self._tokens[whose] = before + now if event.scope == "delta" else max(before, now)
 
     def check_usage(self, run_id: str, tokens: int, *, completed: bool) -> None:
-        """A run has what all members told of, and no more."""
+        """The usage of a run is what all its members reported."""
         least, most = (
             sum(count for (run, _, taken), count in self._tokens.items() if run == run_id and taken == kind)
             for kind in (True, False)
@@ -151,7 +153,7 @@ class Witness:
             self._says(f"run {run_id} has used {tokens} tokens, and its agents told of {least} to {most}")
 
     def settled(self, run_id: str) -> None:
-        """A run draws on no budget any more."""
+        """A run uses no budget any more."""
         self._going.discard(run_id)
 
     def _count(self, run_id: str, event: ev.Event) -> None:
@@ -175,11 +177,11 @@ class Witness:
 
     @property
     def unasked(self) -> int:
-        """How many calls their agents made without asking: no budget stops those."""
+        """The number of their agents' ungated calls, which no budget limits."""
         return sum(self.started.values()) - self._permitted
 
     def permitted(self, run_id: str, call: ToolCall) -> None:
-        """The gate has allowed a call: it must be in the record, and within the budget."""
+        """The gate has allowed a call: it must be recorded, and within the budget."""
         self._permitted += 1
         self._may_run[run_id, call.id] += 1
         if (run_id, call.id) not in self._in_flight:
@@ -192,7 +194,7 @@ class Witness:
             self._says(f"{self._permitted} calls were permitted, and the budget is {most}")
 
     def _check_grant(self, event: ev.ToolApprovalGranted) -> None:
-        """It is from somebody who may answer, or covered by one that reaches so far."""
+        """It comes from a person who may approve, or is covered by one with a sufficient scope."""
         whose = f"run {event.run_id} has stored that {event.by} approved call {event.tool_call_id}"
         allowed = self._plan.approval.get("approvers", ("ana", "ben", "eva"))
         most = self._plan.approval.get("scope", SCOPES[0])
@@ -212,7 +214,7 @@ class Witness:
             del self._grants[event.covered_by]
 
     def removed(self, session_id: str) -> None:
-        """The record of a session is gone."""
+        """A session was pruned."""
         if going := {event.run_id for event in self.events if event.session_id == session_id} & self._going:
             self._says(f"session {session_id} was removed while {sorted(going)} went on")
         self.pruned.add(session_id)
@@ -220,7 +222,7 @@ class Witness:
         self._grants = {id: grant for id, grant in self._grants.items() if grant.session_id != session_id}
 
     def _judge(self, run_id: str, call: ToolCall) -> None:
-        """A second reading of the policy of all runs, by what is in the record."""
+        """A second implementation of the policy of all runs, on the stored events."""
         self._calls[run_id] += 1
         session_id = next(event.session_id for event in reversed(self.events) if event.run_id == run_id)
         if self._calls[run_id] > CALLS:
@@ -235,7 +237,7 @@ class Witness:
                 self._says(f"call {call.id} of run {run_id} writes, and nobody approved that")
 
     def runs(self, run_id: str, call_id: str) -> None:
-        """A call that was put to the gate runs."""
+        """A gated call runs."""
         self._may_run[run_id, call_id] -= 1
         if self._may_run[run_id, call_id] < 0:
             self._says(f"call {call_id} of run {run_id} ran once more than it was permitted")

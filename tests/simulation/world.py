@@ -1,4 +1,4 @@
-"""Carries a plan out: owners and their agents, people and what breaks; gives what must not have happened."""
+"""Runs a plan: owners and their agents, people and failures; returns the violated invariants."""
 
 import random
 from collections import Counter, defaultdict
@@ -52,22 +52,22 @@ SHARED: Final[dict[str, dict[str, Any]]] = {
 }
 RETRIES: Final = 2
 HORIZON_S: Final = 300.0
-"""Virtual seconds until all that the plan says has happened, and what it broke is over."""
+"""Virtual seconds until everything in the plan has happened, and its failures are over."""
 QUIET_S: Final = 60.0
-"""Longer than anything in a plan is silent but for its faults."""
+"""Longer than any silence in a plan without faults."""
 LOOK_S: Final = 5.0
 MOST_ASKED: Final = 350
-"""Uses of the store in a stretch of the boundary; whoever asks again without a pause has more."""
+"""Store operations in a period of the boundary; polling without a pause exceeds this."""
 MOST_ASKED_BY_PEOPLE: Final = 450
-"""Two who answer again and again what nobody may answer ask it almost so often."""
+"""Two people who keep giving answers that they may not give come close to this."""
 LONGEST_S: Final = 4_000.0
 """Virtual seconds after which something waits for ever."""
 MONDAY: Final = 1_800_230_400.0
-"""When a week of budgets begins."""
+"""When a week of budgets starts."""
 
 
 def simulate(plan: Plan) -> list[str]:
-    """Carry a plan out; gives what must not have happened."""
+    """Run a plan; returns the violated invariants."""
     world = World(plan)
     try:
         nothing_left = (fleet_worker, "end_orphans", None)
@@ -97,23 +97,23 @@ class World:
         self._step_of_clock = 0.0
         self._handles: dict[str, RunHandle] = {}
         self._callers: defaultdict[str, anyio.CancelScope] = defaultdict(anyio.CancelScope)
-        """Of each run's caller; one may be cancelled before it has begun."""
+        """For each run's caller; one may be cancelled before it has started."""
         self._scopes: defaultdict[int, anyio.CancelScope] = defaultdict(anyio.CancelScope)
-        """Of each owner, whose supervisor is left when it is cancelled."""
+        """For each owner; cancelling it closes the supervisor."""
         self._ordered: set[str] = set()
         self._unfinished = len(plan.starts) + len(plan.orders)
-        """Starts and orders whose course is not over."""
+        """The number of unfinished starts and commands."""
         self._policy = msgspec.json.encode((plan.budget, plan.budgets, plan.quick, [*plan.approval.items()]))
         self._policies = _policies(self._policy)
         self._teams = [Team(plan, self.witness, self._policies) for _ in range(plan.owners)]
         self._followers = followers_of(plan, self.witness.found)
         self._workers: dict[int, Worker] = {}
         self._freezes: set[Order] = set()
-        """Those that are in force."""
+        """The active freezes."""
 
     @contextmanager
     def restoring(self) -> Iterator[None]:
-        """Now and then a run's machine and its judge are written down and read again, before they take an input."""
+        """Sometimes, a run's machine and its monitor are encoded and restored before an input."""
         feed, monitor, init = RunActor._feed, CompiledPolicy.monitor, RunMachine.__init__
         chance = random.Random(f"restored {self.plan.seed}")
         compiled: dict[int, tuple[object, CompiledPolicy]] = {}
@@ -153,7 +153,7 @@ class World:
             yield
 
     async def run(self, freezer: Freezer) -> None:
-        """Carry the plan out to its end, and look at what is left."""
+        """Run the plan to its end, and check what is left."""
         self._freezer = freezer
         self._finish = anyio.Event()
         plan = self.plan
@@ -191,7 +191,7 @@ class World:
         await self._check_the_end()
 
     async def _until_quiet(self) -> None:
-        """Until all that the plan says is over, or nothing was stored for longer than anything in it takes."""
+        """Until everything in the plan has happened, or nothing was stored for longer than its longest silence."""
         plan = self.plan
         begins = [start.at for start in plan.starts] + [order.at for order in plan.orders]
         begins += [at for at, _ in plan.jumps]
@@ -218,7 +218,7 @@ class World:
 
     @contextmanager
     def _course(self) -> Iterator[None]:
-        """Of a start or an order, whichever way it ends."""
+        """A start or a command, until it has finished in any way."""
         try:
             yield
         finally:
@@ -238,7 +238,9 @@ class World:
             start_soon(self._jump, at, seconds)
 
     async def _end_all(self) -> None:
-        """End what still goes on: runs by an order to all, supervisors by leaving them; those that were killed go."""
+        """End whatever is still active: runs by a command to all, supervisors by closing them; killed
+        ones continue.
+        """
         for store in self._stores:
             store.mend()
         await KillSwitch(self._store).kill(by="cy", everything=True, block_starts=True, wait_s=200)
@@ -334,13 +336,13 @@ class World:
         await self._check_folded(start, handle)
 
     async def _check_folded(self, start: Start, handle: RunHandle) -> None:
-        """The record of a run that its own owner has ended folds to the state that judged it."""
+        """The log of a run that its own owner has ended folds to the monitor's live state."""
         live = handle._actor.monitor
         assert isinstance(live, Monitor)
         troubled = {fault.owner for fault in self.plan.faults} | {stop.owner for stop in self.plan.stops}
-        is_stored = start.run in self.witness.ended  # else a store that failed is still asked again
+        is_stored = start.run in self.witness.ended  # else a store that failed is still being retried
         if not is_stored or start.owner in troubled or start.session in self.witness.pruned:
-            return  # it may have judged what was never stored, or is gone
+            return  # it may have evaluated what was never stored, or is gone
         state = _state(live)
         folded = _compiled(self._policy).monitor()
         is_over = False
@@ -382,7 +384,7 @@ class World:
         scopes: Any = {"all": {"everything": True}, "session": {"session_id": order.value}}
         named = scopes.get(order.what, {"run_id": order.value})
         going_on = await self._runs_that_go_on()
-        with suppress(ProctorError):  # it is not there yet
+        with suppress(ProctorError):  # it does not exist yet
             outcomes = await KillSwitch(self._peoples).kill(by="cy", **named, wait_s=60)
             self._ordered |= {outcome.run_id for outcome in outcomes if outcome.run_id in going_on}
             self.witness.stopped |= {
@@ -401,7 +403,7 @@ class World:
         await self._again(partial(switch.lift, by="cy", **scope))
 
     async def _again(self, do: Callable[[], Awaitable[object]]) -> None:
-        """Do it, until the store does not fail."""
+        """Repeat it until the store does not fail."""
         while True:
             with suppress(StoreError):
                 await do()
@@ -416,7 +418,7 @@ class World:
                     granted = person.answers[answered % len(person.answers)]
                     answered += 1
                     given = _reply(person, granted, request)
-                    with suppress(ApprovalError):  # somebody was quicker, or its run is over
+                    with suppress(ApprovalError):  # somebody was quicker, or its run has ended
                         await approval_inbox.answer(self._peoples, request.approval_id, given, wait_s=5)
 
     async def _stop(self, stop: Stop) -> None:
@@ -437,7 +439,7 @@ class World:
         while not await self._store.last_seq(session_id):
             token = await self._store.wait(token, HORIZON_S)
         seen = 0
-        with suppress(StoreError):  # it is told, and may follow again
+        with suppress(StoreError):  # it gets the error, and may follow again
             async with supervisor.subscribe(session_id=session_id) as events:
                 async for event in events:
                     if event.seq <= seen or (event.seq > seen + 1 and not isinstance(event, RecordPruned)):
@@ -450,7 +452,7 @@ class World:
         return now
 
     async def _check_orders(self) -> None:
-        """Whoever was ordered to end, and whose owner was there, is over."""
+        """Every run that was cancelled, and whose owner was active, has ended."""
         stopped = {stop.owner for stop in self.plan.stops}
         owner_of = {start.run: start.owner for start in self.plan.starts}
         started = self.witness.here.union(owner_of) & {event.run_id for event in self.witness.events}
@@ -461,8 +463,8 @@ class World:
                 self.witness.found.append(f"run {run_id} was ordered to end, and goes on: it is {run.status}")
 
     async def _check_the_end(self) -> None:
-        """Every run that began is over, nobody waits for an answer, nobody has asked the store without end, and
-        budgets have what was used.
+        """Every started run has ended, no request is pending, nobody has polled the store without end, and budgets
+        equal the usage.
         """
         found = self.witness.found
         for follower in self._followers:
@@ -475,7 +477,7 @@ class World:
         ]
         lost_starts = {
             stop.owner for stop in self.plan.stops
-        }  # by its lease, it may be gone before it has undone all
+        }  # after its lease ran out, it may be gone before it has cleaned up
         unstarted = {start.run for start in self.plan.starts if start.created or start.owner in lost_starts}
         if self.plan.fleet:
             unstarted = set()
@@ -499,10 +501,10 @@ class World:
         tokens = sum(run.usage.total_tokens for run in runs)
         spent: dict[str, float] = {"tool_calls": started, "total_tokens": tokens, "running": 0}
         for budget in await self._store.budgets():
-            # calls that a store never acknowledged count all the same, and those of sessions that were removed
+            # calls that a store never acknowledged count anyway, and so do those of pruned sessions
             unsure = self.plan.faults or self.plan.stops or self.witness.pruned
             amount = most = spent[budget.counts]
-            if budget.window:  # and where the clock was put back, one that was over goes on
+            if budget.window:  # if the clock was set back, an ended week continues
                 put_back = any(seconds < 0 for _, seconds in self.plan.jumps)
                 windows = len(self.witness.weeks) if put_back else 1
                 amount, most = 0, budget.max * windows + self.witness.unasked
@@ -517,7 +519,7 @@ def _reply(person: Person, granted: bool, request: ApprovalRequest) -> ApprovalA
 
 
 def _state(monitor: Monitor) -> dict[str, Any]:
-    """All that a monitor keeps of a session, without the run's context and what time it was told that it is."""
+    """The monitor's state of a session, without the run's context and the current time."""
     monitor.warnings()
     state: dict[str, Any] = msgspec.json.decode(monitor.snapshot())
     del state["context"]
@@ -556,7 +558,9 @@ _plans: Final[dict[Any, Any]] = {}
 
 
 async def _plan_once(adapter: Any, policies: tuple[Policy, ...], hooks: Any, *, answerable: bool = True) -> Any:
-    """A plan of all simulations: a policy is merged, checked and compiled once for agents that can do the same."""
+    """One plan for all simulations: a policy is merged, checked and compiled once for agents with the same
+    capabilities.
+    """
     key = (*map(id, policies), capabilities_of(adapter), answerable)
     if key not in _plans:
         _plans[key] = await make_plan(adapter, policies, hooks, answerable=answerable)
