@@ -112,7 +112,7 @@ async def enqueue(
     )
     info = await as_sub_run(info, store)
     described: dict[str, Any] = {**info.spec, FIELD: msgspec.to_builtins(spec)}
-    if spec.take_overs and _goes_on(spec):
+    if spec.take_overs and _is_resumable(spec):
         described[AGAIN] = {"times": spec.take_overs, "prompt": spec.go_on}
     tenant, labels = owners(described)
     info = msgspec.structs.replace(info, spec=described, tenant=tenant, labels=labels)
@@ -233,7 +233,7 @@ class QueueCapacity:
             self._left[blocked] -= 1
 
 
-def _goes_on(spec: RunSpec) -> bool:
+def _is_resumable(spec: RunSpec) -> bool:
     """Whether an interrupted run can be continued."""
     agent = ADAPTERS.get(spec.adapter)
     return spec.continuation != "none" and (agent is None or agent.resumable)

@@ -186,11 +186,11 @@ class HookDecider:
             answer = self._hook(hook_input, resumed).answer()
             if hook_input.parent_id and whole.note(note := AGENT_NOTE + str(hook_input.agent_id)) is None:
                 whole.keep(note, b"")
-            if session.goes_on and whole.note(LOG_NOTE) != (log := hook_input.transcript_path.encode()):
+            if session.has_run and whole.note(LOG_NOTE) != (log := hook_input.transcript_path.encode()):
                 whole.keep(LOG_NOTE, log)
             if reply is not None and not reply.set_running_or_notify_cancel():
                 raise EventError(REFUSED_BEFORE)
-        self._watch(client, hook_input, resumed.record.owner if session.goes_on else None)
+        self._watch(client, hook_input, resumed.record.owner if session.has_run else None)
         return answer
 
     def _hook(self, given: HookInput, resumed: _Resumed) -> Hook:
@@ -337,7 +337,7 @@ class HookDecider:
                 self._seen[origin.client.pid] = origin.client
             record = whole.of(self._options.name)
             session = self._session(client, given, record, kept and kept[0])
-            session.go_on(record, at)
+            session.resume(record, at)
             yield _Resumed(session, whole, record, at)
         self._keep(given, session)
 

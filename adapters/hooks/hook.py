@@ -20,7 +20,7 @@ from proctor.supervisor.machine import interface
 from proctor.supervisor.ports.stored_types import ApprovalAnswer, ApprovalRequest, StoredApproval
 
 from ..kit import usage_log as usage
-from ..kit.client_tools import goes_on
+from ..kit.client_tools import runs_in_background
 from ..kit.display_text import escape_control_lines
 from ..kit.launch_options import USAGE
 from .decisions import LastAnswer, Opening
@@ -65,9 +65,9 @@ class Hook:
         if self._input.kind is None:
             return HookAnswer()
         handler = _HANDLERS[self._input.kind]
-        if self._goes_on:
+        if self._has_run:
             self._count_usage()
-        if self._goes_on:
+        if self._has_run:
             self._handle(interface.Ticked(now_ms=self._now))
         verdict = handler(self)
         cancelled = any(isinstance(effect, interface.CancelAdapter) for effect in self._wanted)
@@ -116,7 +116,7 @@ class Hook:
         )
         call = approval.request.call
         if gate_answer is None:
-            is_over = approval.state == "withdrawn" or not self._goes_on
+            is_over = approval.state == "withdrawn" or not self._has_run
             left_to_it = self._input.kind == "permission" and not is_over
             return _ALLOWED if left_to_it else ("deny", tell_model_default(call.name))
         by = f"approved by {approval.answer.by}" if approval.answer is not None else "nobody answered in time"
@@ -131,8 +131,8 @@ class Hook:
         return ev.at_ms(self._at)
 
     @property
-    def _goes_on(self) -> bool:
-        return self._session.goes_on
+    def _has_run(self) -> bool:
+        return self._session.has_run
 
     @property
     def _woken(self) -> dict[str, str]:
@@ -159,18 +159,18 @@ class Hook:
         self._handle(interface.Reported(now_ms=self._now, event=event))
 
     def _prompted(self) -> Verdict:
-        if self._input.agent_id is not None and self._goes_on:  # a sub-agent's, in the run of whoever prompted it
+        if self._input.agent_id is not None and self._has_run:  # a sub-agent's, in the run of whoever prompted it
             return _ALLOWED
         self._mark_scheduled()
-        if self._input.woken and (self._goes_on or self._session.refuses_on("")):
+        if self._input.woken and (self._has_run or self._session.refuses_on("")):
             return self._woken_again()
         self._complete(None)
         if (block := self._session.blocked(self._record)) is not None:
             return "deny", str(StartsBlockedError(block))
         self._begin(self._input.prompt)
-        if self._goes_on and not self._input.by_person:
+        if self._has_run and not self._input.by_person:
             self._report(ev.MessageSent(role="system", content=self._input.prompt))
-        return _ALLOWED if self._goes_on else ("deny", "; ".join(self._notes()) or STOPPED)
+        return _ALLOWED if self._has_run else ("deny", "; ".join(self._notes()) or STOPPED)
 
     def _mark_scheduled(self) -> None:
         """A prompt that a model scheduled is no person's; no hook says so. The same text may be a person's, too."""
@@ -183,7 +183,7 @@ class Hook:
         """The client goes on with what was prompted, but with nothing that was cancelled."""
         woken = {**self._woken, self._input.prompt_id: self._session.prompt_id}
         self._record.keep(WOKEN_NOTE, msgspec.json.encode(dict(list(woken.items())[-MOST_WOKEN:])))
-        if not self._goes_on:
+        if not self._has_run:
             return "deny", STOPPED
         self._report(ev.MessageSent(role="system", content=self._input.prompt))
         return _ALLOWED
@@ -197,9 +197,9 @@ class Hook:
         if self._refuses:
             if call.name in self._client.ends_by:
                 return _ALLOWED
-            if self._goes_on:  # of a sub-agent, or of another client of the session, that goes on
+            if self._has_run:  # of a sub-agent, or of another client of the session, that goes on
                 return self._keep_denied(call, "its run was cancelled")
-        elif not self._goes_on:
+        elif not self._has_run:
             if session.blocked(self._record) is not None:
                 self._blocked = True
                 return self._keep_answer(call, ("deny", STARTS_BLOCKED), STARTS_BLOCKED)
@@ -243,12 +243,12 @@ class Hook:
         """
         hook_input, opened = self._input, _opened_calls(self._record)
         part = hook_input.tool_input
-        if not self._goes_on and self._refuses:
+        if not self._has_run and self._refuses:
             return "deny", tell_model_default(hook_input.tool_name)
         if self._client.hears == "permission":
-            self._held = self._session.waits_for(hook_input.tool_name, part) if self._goes_on else ""
+            self._held = self._session.waits_for(hook_input.tool_name, part) if self._has_run else ""
             return _ALLOWED
-        if not self._goes_on or part.get("description"):  # it says why it leaves the client's sandbox
+        if not self._has_run or part.get("description"):  # it says why it leaves the client's sandbox
             return _ALLOWED
         calls = self._session.machine.calls
         for call_id, call in calls.items():
@@ -280,7 +280,7 @@ class Hook:
     def _ran(self) -> None:
         """See that the record says the call ran, with the input it ran with."""
         hook_input, session = self._input, self._session
-        if not self._goes_on:
+        if not self._has_run:
             return
         calls = session.machine.calls
         current = calls.get(self._call_id)
@@ -326,7 +326,7 @@ class Hook:
         completed was not as it was supposed to be.
         """
         hook_input, calls = self._input, self._session.machine.calls
-        if not self._goes_on or hook_input.tool_use_id in (*calls, ""):
+        if not self._has_run or hook_input.tool_use_id in (*calls, ""):
             return False
         if hook_input.kind == "completed" and hook_input.tool_use_id in self._session.supposed:
             return False
@@ -348,9 +348,10 @@ class Hook:
             tool_call_id=self._call_id,
             tool_name=hook_input.tool_name,
             tool_output=hook_input.tool_response,
-            unfinished=code is None or goes_on(hook_input.tool_name, hook_input.tool_input, hook_input.tool_response),
+            unfinished=code is None
+            or runs_in_background(hook_input.tool_name, hook_input.tool_input, hook_input.tool_response),
         )
-        if self._goes_on:
+        if self._has_run:
             self._report(outcome)
         return _ALLOWED
 
@@ -359,7 +360,7 @@ class Hook:
             return _ALLOWED
         self._ran()
         hook_input = self._input
-        if self._goes_on:
+        if self._has_run:
             error = hook_input.error
             self._report(ev.ToolCallFailed(tool_call_id=self._call_id, tool_name=hook_input.tool_name, error=error))
         return _ALLOWED
@@ -367,7 +368,7 @@ class Hook:
     def _batch(self) -> Verdict:
         """A response's calls are over."""
         self._end_calls(call.tool_use_id for call in self._input.tool_calls)
-        if self._goes_on and self._input.agent_id is None:
+        if self._has_run and self._input.agent_id is None:
             self._report(ev.TurnCompleted(turn=self._session.machine.turn))
         return _ALLOWED
 
@@ -389,7 +390,7 @@ class Hook:
     def _end_calls(self, call_ids: Iterable[str], error: Any = "no hook reported that it ran") -> None:
         """Of these calls, those without an outcome count as failed: most of them never ran."""
         for call_id in call_ids:
-            if not self._goes_on:
+            if not self._has_run:
                 break
             current = self._session.machine.calls.get(call_id)
             if waiting := self._waiting(call_id):
@@ -407,16 +408,16 @@ class Hook:
     def _stopped(self) -> Verdict:
         if "batch" not in self._client.events.values():
             self._end_calls(list(self._session.machine.calls))
-        if self._goes_on:
+        if self._has_run:
             self._report(ev.TurnCompleted(turn=self._session.machine.turn))
-        if not self._input.awaits and not self._client.goes_on(self._input.transcript_path, self._session.steered):
+        if not self._input.awaits and not self._client.continues(self._input.transcript_path, self._session.steered):
             self._complete(self._input.last_assistant_message, self._input.error)
         return _ALLOWED
 
     def _session_over(self) -> Verdict:
-        if self._goes_on and self._input.reason in self._client.rests_for:
+        if self._has_run and self._input.reason in self._client.rests_for:
             self._session.rests(self._record)
-        elif self._goes_on:
+        elif self._has_run:
             reason = f"the session ended: {self._input.reason or 'no reason given'}"
             self._handle(interface.CancelAsked(now_ms=self._now, reason=reason))
         return _ALLOWED
@@ -451,10 +452,10 @@ class Hook:
         self._follow(self._session.begin_run(self._record, self._at, metadata, prompt, by_person=by_person))
 
     def _complete(self, output: str | None, error: Any = None) -> None:
-        if self._goes_on:
+        if self._has_run:
             failed = ev.RunFailed(error={"message": output or str(error), "code": str(error)})
             self._report(failed if error else ev.RunCompleted(output=output))
-        if self._goes_on:
+        if self._has_run:
             self._handle(interface.AdapterEnded(now_ms=self._now))
 
     def _count_usage(self) -> None:
@@ -464,7 +465,7 @@ class Hook:
         """
         hook_input, session = self._input, self._session
         for event in hook_input.used:
-            if self._goes_on:
+            if self._has_run:
                 self._report(event)
         if self._client.usage is None:
             return
@@ -483,7 +484,7 @@ class Hook:
                 raise
             return
         for event in news:
-            if self._goes_on:
+            if self._has_run:
                 self._report(event)
         if log.state != state:
             self._record.keep(USAGE_NOTE, log.state)

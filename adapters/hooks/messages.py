@@ -212,9 +212,9 @@ class HookClient(msgspec.Struct, frozen=True, kw_only=True):
         exit_code: of a command that has run, where a hook does not say; by its log, None if that does not say either.
         scripts: scripts of the model, by their ids, that run by its log as a call comes that one of them makes; none
             where no script makes it. With its script a call is over, and no hook tells of one that failed.
-        goes_on: whether, by its log and the latest output of a tool of `goes_on_by`, it goes on by itself with what
-            was prompted, now that a response is over.
-        goes_on_by: tools whose output says whether it does.
+        continues: whether, by its log and the latest output of a tool of `continues_by`, it goes on by itself with
+            what was prompted, now that a response is over.
+        continues_by: tools whose output says whether it does.
         ends_by: tools by which a model ends that: they do nothing else, and a run that was cancelled refuses none.
         rests_for: why it says that a session is over with which it may still go on by itself.
         tells_usage: its hooks say what was used.
@@ -242,8 +242,8 @@ class HookClient(msgspec.Struct, frozen=True, kw_only=True):
     scheduled: Callable[[str, bool], bool] = lambda log, waits: False
     exit_code: Callable[[HookInput], int | None] = lambda given: 0
     scripts: Callable[[HookInput], frozenset[str]] = lambda given: frozenset()
-    goes_on: Callable[[str, LastOutput | None], bool] = lambda log, latest: False
-    goes_on_by: tuple[str, ...] = ()
+    continues: Callable[[str, LastOutput | None], bool] = lambda log, latest: False
+    continues_by: tuple[str, ...] = ()
     ends_by: tuple[str, ...] = ()
     rests_for: tuple[str, ...] = ()
     tells_usage: bool = False

@@ -127,7 +127,7 @@ class HookRecord:
         run = RunInfo(run_id=run_id, session_id=self.session_id, provider=provider, created_at=at, spec=spec)
         self.owner = claiming.create(self._recorder, run, epoch=self._registered()).owner
 
-    def go_on(self, run_id: str) -> None:
+    def resume_run(self, run_id: str) -> None:
         """Write a run that goes on. One without an owner becomes this client's."""
         run = run_info(self._recorder, run_id)
         self.owner = run.owner if run is not None else None

@@ -49,7 +49,7 @@ class HookedSession:
 
     `monitor` and `machine` are those of its latest run, which began at `run_at`; `runs` is their number;
     `called`: there was a call in this session; `supposed`: calls that have ended without a hook's word; `made_by`: of
-    calls that a script of the model makes, its log and the scripts that ran then; `steered`: of `goes_on_by`.
+    calls that a script of the model makes, its log and the scripts that ran then; `steered`: of `continues_by`.
     """
 
     def __init__(
@@ -97,22 +97,22 @@ class HookedSession:
         return self._identity().run_id
 
     @property
-    def goes_on(self) -> bool:
+    def has_run(self) -> bool:
         """Whether there is a run and it has not ended."""
         return self.runs > 0 and not self.machine.ended
 
     @property
     def open_calls(self) -> list[str]:
         """The ids of its run's calls that wait for a person, or run."""
-        return list(self.machine.calls) if self.goes_on else []
+        return list(self.machine.calls) if self.has_run else []
 
-    def go_on(self, record: HookRecord, at: datetime) -> None:
+    def resume(self, record: HookRecord, at: datetime) -> None:
         """Go on with the run, if one does. Where its client has died it ends as lost: whoever takes the session up
         again does not know of it.
         """
-        if not self.goes_on:
+        if not self.has_run:
             return
-        record.go_on(self._identity().run_id)
+        record.resume_run(self._identity().run_id)
         owner = record.owner
         if owner is not None and owner.is_client and is_gone(owner):
             now = at_ms(at)
@@ -263,7 +263,7 @@ class HookedSession:
             if isinstance(event, ToolCallRequested | ToolCallStarted):
                 text = event.tool_input.get(self.client.schedules.get(event.tool_name, ""))
                 self._scheduled |= {text} if isinstance(text, str) else set()
-            if isinstance(event, ToolCallCompleted) and event.tool_name in self.client.goes_on_by and event.at:
+            if isinstance(event, ToolCallCompleted) and event.tool_name in self.client.continues_by and event.at:
                 self.steered = LastOutput(event.at, event.tool_output)
             if isinstance(event, RunStarted) and (number := self._number(event.run_id)):
                 self.runs = max(self.runs, number)

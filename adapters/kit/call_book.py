@@ -10,7 +10,7 @@ from proctor.policies import events as ev
 from proctor.policies.errors import EventError
 from proctor.policies.events.calls import ToolCall, call_fields
 
-from .client_tools import goes_on
+from .client_tools import runs_in_background
 
 
 class ClientCall(msgspec.Struct, kw_only=True):
@@ -56,7 +56,7 @@ class ClientCall(msgspec.Struct, kw_only=True):
     def ended(self, output: Any, *, failed: bool) -> ev.ToolCallCompleted | ev.ToolCallFailed:
         """The event of its end; `output` is its result, or its error if it failed."""
         self.over = True
-        unfinished = not failed and goes_on(self.name, self.input, output)
+        unfinished = not failed and runs_in_background(self.name, self.input, output)
         return outcome_of(self.as_tool_call(), output, failed=failed, unfinished=unfinished)
 
 

@@ -348,7 +348,7 @@ KNOWN = frozenset(name.casefold() for each in (*_ALL, *MOSTLY) for name in (each
 _STARTERS = frozenset(each.name.casefold() for each in _ALL if not {"bash", "task"}.isdisjoint(each.every_act))
 
 
-def goes_on(name: str, input: Mapping[str, Any], output: Any) -> bool:
+def runs_in_background(name: str, input: Mapping[str, Any], output: Any) -> bool:
     """Whether the command or subagent that a call has started goes on after the call returned, in the background."""
     if name.casefold() not in _STARTERS:
         return False

@@ -234,7 +234,7 @@ class _Checker:
         """Where a run that goes on gets to by something that has happened; nowhere if the stack ends it."""
         level = max((found for found, _ in outcomes[:-1]), default=NOTHING)
         denying = [part for part, (found, _) in zip(self.stack, outcomes, strict=False) if found >= DENY]
-        if all(part.goes_on for part in denying):
+        if all(part.refuses_later for part in denying):
             wrong = not denying and self._is_wrong(outcomes[-1][0], level)
             yield None if wrong else (tuple(n for _, n in outcomes), in_flight)
 

@@ -137,14 +137,14 @@ class Component:
     """A rule, a limit or a budget, as a search asks it; states are numbers, `start` is the first.
 
     `beyond` are the states that are not gone on from, as a net holds too many tokens there. `turns`: a turn makes a
-    difference to it. `runs`: where it stands depends on the run. `goes_on`: a run may go on where it denies what has
-    happened already. `has_obligation`: in a session without calls something is left undone. As it is, nothing makes a
-    difference to it, and it finds nothing.
+    difference to it. `runs`: where it stands depends on the run. `refuses_later`: a run may go on where it denies
+    what has happened already. `has_obligation`: in a session without calls something is left undone. As it is,
+    nothing makes a difference to it, and it finds nothing.
     """
 
     beyond: frozenset[int] | set[int] = frozenset()
     start = 0
-    turns = runs = goes_on = has_obligation = False
+    turns = runs = refuses_later = has_obligation = False
 
     @property
     def spent(self) -> int:
@@ -239,7 +239,7 @@ class RuleComponent(Component):
         self._memo: defaultdict[str, dict[Any, Any]] = defaultdict(dict)
         self.turns = self.machine.watches_turns
         self._listens = bool(self.machine.phrases) or self.machine.from_user
-        self.goes_on = self.machine.kind in REFUSES_LATER and rule.action == "deny"
+        self.refuses_later = self.machine.kind in REFUSES_LATER and rule.action == "deny"
         instance = without_key(self.machine)
         self.has_obligation = instance.finding_at_end(instance.initial_state()) is not None
         self.start = self.number(RuleMoment(self.machine.initial_state(), facts))
@@ -437,7 +437,7 @@ class LimitComponent(Component):
         self._calls = entry.kind.projected == "call"
         self.turns = not self._calls
         self.runs = entry.limit.scope == "run"
-        self.goes_on = entry.action == "deny"
+        self.refuses_later = entry.action == "deny"
         self.start = 0 if self._calls else 1
 
     @property

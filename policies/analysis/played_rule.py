@@ -55,9 +55,9 @@ class SplitComponent(Component):
         self._paths, self._evaluates_others = paths, asked_of
         self.followed = RuleComponent(index, rule, facts, lambda key: ANY_OTHER not in key and NEVER_SEEN not in key)
         self.others = RuleComponent(index, rule, facts, lambda key: ANY_OTHER in key and NEVER_SEEN not in key)
-        self.turns, self.goes_on, self.has_obligation = (
+        self.turns, self.refuses_later, self.has_obligation = (
             self.followed.turns,
-            self.followed.goes_on,
+            self.followed.refuses_later,
             self.followed.has_obligation,
         )
         self._numbers: dict[tuple[int, frozenset[int]], int] = {}

@@ -169,7 +169,7 @@ def _refusals_matter(product: SessionProduct) -> bool:
 def _is_over(product: SessionProduct, at: Sequence[int]) -> bool:
     """Whether it makes no difference how many calls fail that run on where the stack refuses all others."""
     *stack, (rule, now) = zip(product.parts, at, strict=True)
-    refusing = any(part.goes_on and part.may_have_tripped(n) for part, n in stack)
+    refusing = any(part.refuses_later and part.may_have_tripped(n) for part, n in stack)
     tripped = isinstance(rule, RuleComponent) and rule.may_have_tripped(now)
     return not refusing or tripped or not any(rule.watches_end(call) for call in product.calls)
 

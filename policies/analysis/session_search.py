@@ -153,7 +153,7 @@ class SessionSteps:
         refusing = [part for part, (found, _) in zip(self._parts, denials, strict=False) if found >= DENY]
         if not refusing and self._product.standard.breaks(broken, level):
             yield None
-        elif all(part.goes_on for part in refusing):
+        elif all(part.refuses_later for part in refusing):
             yield tuple([n for _, n in outcomes]), in_flight
 
     def _events(self, at: tuple[int, ...], in_flight: int) -> Iterator[tuple[SessionStep, State | None]]:

@@ -198,7 +198,7 @@ _RUNS_ON: Final = re.compile(r"Script running with cell ID (\S+)")
 _GOAL_SET_BY: Final = ("create_goal", "update_goal")
 
 
-def _goes_on(log: str, latest: messages.LastOutput | None) -> bool:
+def _continues(log: str, latest: messages.LastOutput | None) -> bool:
     """Whether there is a goal that is not reached: the client then goes on, and no hook tells of that. What a script
     of the model does about it, the log does not have.
     """
@@ -260,8 +260,8 @@ CODEX: Final = messages.HookClient(
     exit_code=_exit_code,
     failed=_failed,
     scripts=_scripts,
-    goes_on=_goes_on,
-    goes_on_by=_GOAL_SET_BY,
+    continues=_continues,
+    continues_by=_GOAL_SET_BY,
     ends_by=("update_goal",),
     usage=CodexUsageLog,
     fails_open=(

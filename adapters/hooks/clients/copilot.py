@@ -62,8 +62,8 @@ def read(data: bytes) -> messages.HookInput:
         tool_input=tool_input,
         tool_response=_of_server(text) if COPILOT.tool(message.tool_name) is None else text,
         error=message.error or text,
-        by_person=not (goes_on := message.prompt.startswith(_GOES_ON)),
-        woken=goes_on,
+        by_person=not (is_continued := message.prompt.startswith(_GOES_ON)),
+        woken=is_continued,
     )
 
 
@@ -80,7 +80,7 @@ _STOPPED: Final = b'"hookType":"agentStop"'
 _TURNS: Final = (b'{"type":"session.mode_changed"', b'{"type":"session.task_complete"', b'{"type":"user.message"')
 
 
-def _goes_on(log: str, latest: messages.LastOutput | None) -> bool:
+def _continues(log: str, latest: messages.LastOutput | None) -> bool:
     """Whether the client is on autopilot, and its task is not complete. The log is written a moment late."""
     until = time.monotonic() + usage_log.WAIT_AT_THE_END_S
     while True:
@@ -145,7 +145,7 @@ COPILOT: Final = messages.HookClient(
     ),
     asks=True,
     opens="call",
-    goes_on=_goes_on,
+    continues=_continues,
     ends_by=("task_complete",),
     rests_for=("complete",),
     lowest=_LOWEST,

@@ -167,13 +167,13 @@ def test_an_outcome_without_an_id_is_that_of_the_call_with_its_input(agent: str,
     for command in ("echo a", "ls"):
         session.hook(event, tool_name=tool, tool_input={"command": command})
     (kept, _), *_ = session.judge._sessions.values()
-    none_left = not kept.machine.calls and kept.goes_on
+    none_left = not kept.machine.calls and kept.has_run
     session.call("pwd")
     session.hook(event, tool_name=tool, tool_input={"command": "rm x"})
     session.judge.close()
 
     assert none_left
-    assert not kept.goes_on
+    assert not kept.has_run
 
 
 @pytest.mark.parametrize(("text", "kind"), [

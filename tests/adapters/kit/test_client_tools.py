@@ -15,7 +15,7 @@ import pytest
 from proctor.adapters import AcpAdapter, AmpAdapter, ClaudeAdapter, CodexAdapter
 from proctor.adapters.evaluate import judge_session
 from proctor.adapters.hooks.clients import CLIENTS as HOOKED
-from proctor.adapters.kit.client_tools import CLIENTS, KNOWN, goes_on, misspelt_tools, recorded_tools
+from proctor.adapters.kit.client_tools import CLIENTS, KNOWN, misspelt_tools, recorded_tools, runs_in_background
 from proctor.adapters.kit.function_tools import MOSTLY
 from proctor.adapters.traces import read_sessions
 from proctor.policies import ToolCall, compile_policy, encode_event, events, merge_policies, parse_policies, preflight
@@ -397,6 +397,6 @@ def test_what_goes_on_in_the_background_is_known_by_its_input_or_its_result(
     input: dict[str, Any], output: Any, still: bool
 ) -> None:
     """A client says so where the model did not ask for it, as when the time was up."""
-    assert goes_on("Bash", input, output) is still
-    assert goes_on("Monitor", input, output)
-    assert not goes_on("WebFetch", input, output)  # an address may return any text
+    assert runs_in_background("Bash", input, output) is still
+    assert runs_in_background("Monitor", input, output)
+    assert not runs_in_background("WebFetch", input, output)  # an address may return any text
