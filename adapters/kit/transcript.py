@@ -12,7 +12,7 @@ from .trace_lines import tool_input
 from .values import to_jsonable
 
 
-class Said(msgspec.Struct, kw_only=True):
+class TranscriptMessage(msgspec.Struct, kw_only=True):
     """A message of a user or the system."""
 
     role: str
@@ -28,7 +28,7 @@ class TranscriptCall(msgspec.Struct, kw_only=True):
     result: str | None = None
 
 
-class Response(msgspec.Struct, kw_only=True):
+class TranscriptTurn(msgspec.Struct, kw_only=True):
     """One turn of the model: its texts, then its calls."""
 
     texts: list[str] = []
@@ -36,7 +36,7 @@ class Response(msgspec.Struct, kw_only=True):
     turn: int = 0
 
 
-Part: TypeAlias = Said | Response
+Part: TypeAlias = TranscriptMessage | TranscriptTurn
 _SO_FAR: Final = "This conversation continues an earlier one, which follows, one part a line:"
 _NOW: Final = "The new message:"
 
@@ -50,9 +50,9 @@ def conversation(transcript: Iterable[ev.Event]) -> list[Part]:
     calls: dict[tuple[str, str], TranscriptCall] = {}
     for event in transcript:
         if isinstance(event, ev.MessageSent):
-            parts.append(Said(role=event.role, text=text_of(event.content)))
+            parts.append(TranscriptMessage(role=event.role, text=text_of(event.content)))
         elif isinstance(event, ev.MessageReceived):
-            _response(parts, None).texts.append(text_of(event.content))
+            _current_turn(parts, None).texts.append(text_of(event.content))
         elif isinstance(event, (ev.ToolCallRequested, ev.ToolCallStarted)):
             _add_call(parts, calls, event)
         elif isinstance(event, ev.ToolOutcome):
@@ -95,19 +95,19 @@ def _add_call(parts: list[Part], calls: dict[tuple[str, str], TranscriptCall], e
         calls[key].input = event.tool_input
         return
     calls[key] = TranscriptCall(id=event.tool_call_id, name=event.tool_name, input=event.tool_input)
-    _response(parts, event.turn).calls.append(calls[key])
+    _current_turn(parts, event.turn).calls.append(calls[key])
 
 
-def _response(parts: list[Part], turn: int | None) -> Response:
+def _current_turn(parts: list[Part], turn: int | None) -> TranscriptTurn:
     """The current turn; `turn` is a call's number, None stands for a text, which begins a new turn."""
     last = parts[-1] if parts else None
-    if isinstance(last, Response):
+    if isinstance(last, TranscriptTurn):
         if turn is None and not last.calls:
             return last
         if turn is not None and (not last.calls or last.turn == turn):
             last.turn = turn
             return last
-    parts.append(Response(turn=turn or 0))
+    parts.append(TranscriptTurn(turn=turn or 0))
     return parts[-1]  # type: ignore[return-value]
 
 
@@ -120,7 +120,7 @@ def _result(event: ev.ToolOutcome) -> str | None:
 
 
 def _settled(part: Part) -> Part | None:
-    if isinstance(part, Said):
+    if isinstance(part, TranscriptMessage):
         return part
     part.calls = [call for call in part.calls if call.result is not None]
     part.texts = [text for text in part.texts if text]

@@ -18,7 +18,7 @@ from agents.run import AgentRunner, get_default_agent_runner, set_default_agent_
 from proctor.policies.events import Event, MessageStreamed
 from proctor.supervisor.errors import ProviderError
 
-from ...kit.transcript import Said, conversation
+from ...kit.transcript import TranscriptMessage, conversation
 from ..loop.gate import LoopGate, is_forced
 from .gated_agents import GatedAgents
 from .hooks import Reporting, TellingFormatter, ToolGuard
@@ -100,7 +100,7 @@ def items_of(transcript: Iterable[Event]) -> list[dict[str, Any]]:
     """The conversation in those events as the SDK's input items."""
     items: list[dict[str, Any]] = []
     for part in conversation(transcript):
-        if isinstance(part, Said):
+        if isinstance(part, TranscriptMessage):
             items.append({"role": part.role, "content": part.text})
             continue
         items += [{"role": "assistant", "content": text} for text in part.texts]

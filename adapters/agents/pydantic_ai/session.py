@@ -37,7 +37,7 @@ from proctor.supervisor.run.tasks import tool_error
 from ...kit.call_book import ClientCall
 from ...kit.client_tools import mcp_tool_name
 from ...kit.trace_lines import tool_input
-from ...kit.transcript import Response, Said, conversation
+from ...kit.transcript import TranscriptMessage, TranscriptTurn, conversation
 from ...kit.values import to_jsonable
 from ..loop.gate import LoopGate, ToolRefused, is_forced, with_objects
 
@@ -70,7 +70,7 @@ def messages_of(transcript: Sequence[Event]) -> list[ModelMessage]:
     """The conversation in those events as the framework's messages."""
     messages: list[ModelMessage] = []
     for part in conversation(transcript):
-        if isinstance(part, Said):
+        if isinstance(part, TranscriptMessage):
             prompt = SystemPromptPart(part.text) if part.role == "system" else UserPromptPart(part.text)
             messages.append(ModelRequest(parts=[prompt]))
         else:
@@ -78,7 +78,7 @@ def messages_of(transcript: Sequence[Event]) -> list[ModelMessage]:
     return messages
 
 
-def _exchange(response: Response) -> list[ModelMessage]:
+def _exchange(response: TranscriptTurn) -> list[ModelMessage]:
     parts: list[Any] = [TextPart(text) for text in response.texts]
     parts += [ToolCallPart(call.name, call.input, tool_call_id=call.id) for call in response.calls]
     returns = [

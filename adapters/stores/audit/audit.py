@@ -12,7 +12,7 @@ from ..store_names import is_url, shown
 from ..tables.schema import RUNS
 from .list_checks import Lists
 from .sources import AuditSource, reading_file
-from .verify import AuditFinding, Heads, Orders, Pruned, Verifier, answers_in
+from .verify import AuditFinding, CommandVerifier, Heads, Pruned, Verifier, answers_in
 
 
 class AuditReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,7 +70,7 @@ def _audit(source: AuditSource, path: str, anchor: Heads | None) -> AuditReport:
     lists.check(verifier, source.runs, source.approvals)
     lists.check_marks(verifier, source.seals.get(RUNS))
     lists.check_sessions(verifier, source.sessions)
-    orders = Orders(verifier, msgspec.UNSET if anchor is None else anchor.orders)
+    orders = CommandVerifier(verifier, msgspec.UNSET if anchor is None else anchor.orders)
     orders.check(given, source.blocks)
     for message in source.changed:
         verifier.find("integrity", "list_changed", message)

@@ -214,20 +214,20 @@ def answers_in(orders: Iterable[tuple[int, bytes]]) -> dict[str, AnswerGiven]:
     return found
 
 
-class Orders:
+class CommandVerifier:
     """Verifies the commands of a store in order; `anchor` is their end in an earlier checkpoint."""
 
-    def __init__(self, verifier: Verifier, anchor: OrdersHead | msgspec.UnsetType = msgspec.UNSET) -> None:
+    def __init__(self, verifier: Verifier, anchor: CommandsHead | msgspec.UnsetType = msgspec.UNSET) -> None:
         self._verifier = verifier
-        self._anchor = OrdersHead(number=0, digest="") if anchor is msgspec.UNSET else anchor
+        self._anchor = CommandsHead(number=0, digest="") if anchor is msgspec.UNSET else anchor
         self._digest = _ROOT
         self._last = 0
         self._blocks: dict[int, Block] = {}
 
     @property
-    def head(self) -> OrdersHead:
+    def head(self) -> CommandsHead:
         """The commands' head."""
-        return OrdersHead(number=self._last, digest=self._digest.hex())
+        return CommandsHead(number=self._last, digest=self._digest.hex())
 
     def check(self, orders: Iterable[tuple[int, bytes]], blocks: Iterable[tuple[int, str, str]]) -> None:
         """Find missing and changed commands; `blocks` are the store's current blocks on starts, with their scopes."""
@@ -276,7 +276,7 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     digest: str
 
 
-class OrdersHead(msgspec.Struct, frozen=True, kw_only=True):
+class CommandsHead(msgspec.Struct, frozen=True, kw_only=True):
     """The number of the last command, and the digest over all commands up to it, in hex."""
 
     number: int
@@ -299,7 +299,7 @@ class Heads(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="pr
     records: int
     made_at: str
     sessions: tuple[Head, ...]
-    orders: OrdersHead | msgspec.UnsetType = msgspec.UNSET
+    orders: CommandsHead | msgspec.UnsetType = msgspec.UNSET
     signature: str = ""
 
     def signed_bytes(self) -> bytes:

@@ -30,7 +30,7 @@ _SHARE = """INSERT INTO budget_shares (counter, run_id, epoch, used, held) VALUE
     ON CONFLICT (counter, run_id) DO UPDATE SET epoch = excluded.epoch, used = excluded.used, held = excluded.held"""
 
 
-class _Held(NamedTuple):
+class _Reserved(NamedTuple):
     """Reserved amounts; `mine` is one run's. Runs of lost owners keep theirs until they are settled; a run that never
     started, only until its owner is lost.
     """
@@ -40,7 +40,7 @@ class _Held(NamedTuple):
     runs: int
 
 
-_NOTHING = _Held(0.0, 0.0, 0)
+_NOTHING = _Reserved(0.0, 0.0, 0)
 
 
 def reserve(
@@ -78,7 +78,7 @@ def listed(tables: Tables, now_ms: Clock) -> list[budget_ledger.BudgetInfo]:
     used: dict[int, tuple[float, int | None]] = {}
     for period, window in windows.items():
         used |= {counter: found for counter, *found in tables.rows(_USED_OF_ALL, (period, window.since))}
-    held = _held_of_each(tables, "")
+    held = _reserved_of_each(tables, "")
     found = []
     for counter, *row in rows:
         its = held.get(counter, _NOTHING)
@@ -135,7 +135,7 @@ def _reserve_one(
         changed += recorder.change(_DROP_OLDEST, (counter, window.since, counter, budget_ledger.PARTS_KEPT - 1))
         marks += [_part_mark(key, *row) for row in changed]
     used, oldest = _used(recorder, counter, window)
-    was = _held(recorder, counter, run_id)
+    was = _reserved_of(recorder, counter, run_id)
     held = budget_ledger.allocate(reservation, used=used, own=was.mine, others=was.all - was.mine)
     share = (epoch, float(max(own, reservation.used)), float(held or 0.0))
     recorder.change(_SHARE, (counter, run_id, *share))
@@ -146,7 +146,7 @@ def _reserve_one(
         held=held or 0.0,
         before=before,
         used=used,
-        reserved=_held(recorder, counter, run_id).all,
+        reserved=_reserved_of(recorder, counter, run_id).all,
         resets_at=window.resets_at(oldest),
     )
 
@@ -191,11 +191,11 @@ def _used(tables: Tables, counter: int, window: budget_ledger.Window) -> tuple[f
     return round(used, budget_ledger.DIGITS), oldest
 
 
-def _held(tables: Tables, counter: int, run_id: str) -> _Held:
-    return _held_of_each(tables, run_id, "counter = ?", counter).get(counter, _NOTHING)
+def _reserved_of(tables: Tables, counter: int, run_id: str) -> _Reserved:
+    return _reserved_of_each(tables, run_id, "counter = ?", counter).get(counter, _NOTHING)
 
 
-def _held_of_each(tables: Tables, run_id: str, where: str = "TRUE", *values: Any) -> dict[int, _Held]:
+def _reserved_of_each(tables: Tables, run_id: str, where: str = "TRUE", *values: Any) -> dict[int, _Reserved]:
     """What is reserved of each budget, by its number."""
     sql = f"""SELECT counter, sum(held), count(*), sum(CASE WHEN budget_shares.run_id = ? THEN held ELSE 0 END),
         status, {owner_columns(tables.dialect)}
@@ -203,12 +203,12 @@ def _held_of_each(tables: Tables, run_id: str, where: str = "TRUE", *values: Any
         LEFT JOIN owners ON owners.epoch = runs.epoch WHERE {where} AND budget_shares.epoch != 0
             AND (status = 'running' OR status = 'created' AND runs.epoch = budget_shares.epoch)
         GROUP BY counter, status, owners.epoch"""
-    found: dict[int, _Held] = {}
+    found: dict[int, _Reserved] = {}
     for counter, held, count, own, status, *row in tables.rows(sql, (run_id, *values)):
         owner = owner_of(tables.dialect, tuple(row))
         if status == "running" or (owner is not None and not owner.gone):
             all, mine, runs = found.get(counter, _NOTHING)
-            found[counter] = _Held(
+            found[counter] = _Reserved(
                 round(all + held, budget_ledger.DIGITS), round(mine + own, budget_ledger.DIGITS), runs + count
             )
     return found
