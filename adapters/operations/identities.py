@@ -78,7 +78,7 @@ def one_token(token: str | None = None) -> tuple[AccessTokens, str]:
     Raises UsageError for one that could be guessed.
     """
     made = token or secrets.token_urlsafe(32)
-    _check(made, "the token")
+    _check(made, f"the token in {VARIABLE}")
     return AccessTokens([(_digest(made), Identity(name=login_name()))]), made
 
 

@@ -144,7 +144,7 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True):
         try:
             ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(self.file, self.key, _no_password)
         except ssl.SSLError as error:
-            why = error.reason or str(error)
+            why = error.reason or "one of them is no such PEM file"
             raise UsageError(f"`{self.file}` and `{self.key}` are not a certificate and its key: {why}") from None
 
 

@@ -143,7 +143,8 @@ def test_a_wrong_certificate_or_key_is_reported(cli: Any, place: Path, certifica
     assert "go together" in cli("serve", "--cert", cert).err
     missing = cli("serve", "--cert", cert, "--key", "missing.pem").err
     assert missing == "error: `missing.pem` cannot be read: no such file or directory\n"
-    assert "are not a certificate and its key" in cli("serve", "--cert", cert, "--key", "other.pem").err
+    wrong = cli("serve", "--cert", cert, "--key", "other.pem").err
+    assert wrong.endswith("are not a certificate and its key: one of them is no such PEM file\n")
 
 
 def test_a_port_in_use_is_one_clear_error(cli: Any) -> None:
@@ -160,7 +161,7 @@ def test_a_port_in_use_is_one_clear_error(cli: Any) -> None:
 
 
 @pytest.mark.parametrize(("name", "value", "message"), [
-    ("PROCTOR_WEB_TOKEN", "short", "at least 16 characters"),
+    ("PROCTOR_WEB_TOKEN", "short", "the token in PROCTOR_WEB_TOKEN must have at least 16 characters"),
     ("PROCTOR_RUN", "run_x", "does not work within a supervised run"),
 ])  # fmt: skip
 def test_neither_a_token_that_could_be_guessed_nor_a_supervised_run_serves(
