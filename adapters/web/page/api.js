@@ -1,5 +1,7 @@
 // What is asked of the server. The token stays in this tab, in memory of its session; on a phone, in that of the page.
 
+import { parsed } from "./format.js";
+
 const KEPT = "proctor-token";
 
 export class Refused extends Error {
@@ -65,7 +67,7 @@ async function request(path, { method = "GET", body, headers = {}, signal } = {}
 }
 
 export async function get(path, options = {}) {
-  return (await request(path, options)).json();
+  return parsed(await (await request(path, options)).text());
 }
 
 export async function post(path, body) {
@@ -109,7 +111,7 @@ async function* messages(body) {
       const parts = (text + value).split("\n\n");
       text = parts.pop();
       for (const part of parts) {
-        const message = parsed(part);
+        const message = messageOf(part);
         if (message) yield message;
       }
     }
@@ -118,13 +120,13 @@ async function* messages(body) {
   }
 }
 
-function parsed(part) {
+function messageOf(part) {
   const fields = {};
   for (const line of part.split("\n")) {
     const colon = line.indexOf(":");
     if (colon > 0) fields[line.slice(0, colon)] = line.slice(colon + 1).replace(/^ /, "");
   }
-  return fields.data === undefined ? null : { id: fields.id, event: fields.event, data: JSON.parse(fields.data) };
+  return fields.data === undefined ? null : { id: fields.id, event: fields.event, data: parsed(fields.data) };
 }
 
 export function pause(ms, signal) {

@@ -1,7 +1,9 @@
 // A call made readable: commands with their parts, edits as lines, the rest by name; and always the whole input.
 
 import { h, sentence } from "./dom.js";
-import { text } from "./format.js";
+import { counted, json, text } from "./format.js";
+
+const LONG = 4000;
 
 export function callShown(shown, input) {
   return [
@@ -9,7 +11,7 @@ export function callShown(shown, input) {
     ...shown.edits.map(edit),
     rest(shown.rest),
     Object.keys(input).length > 0 &&
-      h("details", {}, h("summary", {}, "The whole input"), h("pre", { class: "block" }, JSON.stringify(input, null, 2))),
+      h("details", {}, h("summary", {}, "The whole input"), h("pre", { class: "block" }, json(input, 2))),
   ];
 }
 
@@ -20,7 +22,7 @@ function command(found) {
   return h(
     "section",
     { class: "command", "aria-label": "Command line" },
-    h("pre", {}, found.line),
+    bounded(found.line),
     several &&
       h("ul", { class: "parts", "aria-label": "What it runs" }, parts.map(partOf)),
     found.dynamic && h("p", { class: "banner" }, "proctor can't see everything this line runs: ", sentence(found.dynamic)),
@@ -60,6 +62,13 @@ function rest(values) {
   return h(
     "dl",
     { class: "arguments" },
-    names.map((name) => [h("dt", {}, name), h("dd", {}, h("pre", {}, text(values[name])))]),
+    names.map((name) => [h("dt", {}, name), h("dd", {}, bounded(text(values[name])))]),
   );
+}
+
+/** A text; a long one scrolls, below its length, so that the answer stays within reach. */
+function bounded(whole) {
+  if (whole.length <= LONG) return h("pre", {}, whole);
+  const length = counted(whole.length, "character");
+  return [h("p", { class: "soft" }, length), h("pre", { class: "block", tabindex: "0", role: "group", "aria-label": length }, whole)];
 }

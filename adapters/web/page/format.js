@@ -48,12 +48,25 @@ export const short = (id) => (id.length > 16 ? `${id.slice(0, 12)}` : id);
 /** The beginning of a prompt, which may be pages long: a run's timeline has it whole. */
 export const beginning = (prompt) => (prompt.length > 300 ? `${prompt.slice(0, 300)}…` : prompt);
 
+/** JSON as values; a whole number that this program would round is a BigInt, or says that it is rounded. */
+export function parsed(json) {
+  return JSON.parse(json, (key, value, { source } = {}) => {
+    if (!Number.isInteger(value) || Number.isSafeInteger(value)) return value;
+    return /^-?\d+$/.test(source) ? BigInt(source) : `${value} (rounded by this browser)`;
+  });
+}
+
+/** A value as JSON. */
+export function json(value, indent) {
+  return JSON.stringify(value, (key, each) => (typeof each === "bigint" ? JSON.rawJSON(`${each}`) : each), indent) ?? "";
+}
+
 /** A value as text: what is text as it is, anything else as JSON. */
 export function text(value) {
-  return typeof value === "string" ? value : JSON.stringify(value, null, 2) ?? "";
+  return typeof value === "string" ? value : json(value, 2);
 }
 
 /** A value on one line. */
 export function oneLine(value) {
-  return typeof value === "string" ? value : JSON.stringify(value) ?? "";
+  return typeof value === "string" ? value : json(value);
 }

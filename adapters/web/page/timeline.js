@@ -1,7 +1,7 @@
 // A run's timeline: a call is one card, from its request to its outcome, with why it was decided so; the rest is lines.
 
 import { fill, h, sentence } from "./dom.js";
-import { clock, day, oneLine } from "./format.js";
+import { clock, day, json, oneLine } from "./format.js";
 
 const MOST_ROWS = 2000;
 
@@ -103,7 +103,7 @@ class Call {
 
   input(input) {
     fill(this.args, Object.entries(input).map(([name, value]) => `${name}: ${oneLine(value)}`).join("  "));
-    fill(this.whole.querySelector("pre"), JSON.stringify(input, null, 2));
+    fill(this.whole.querySelector("pre"), json(input, 2));
   }
 
   state(item) {

@@ -401,6 +401,31 @@ def test_what_a_call_would_do_is_shown_as_text(person: Person, site: Site) -> No
         ends(site, event["run_id"])
 
 
+def test_a_number_is_shown_exactly_and_a_long_text_leaves_the_answer_within_reach(browser: Any, site: Site) -> None:
+    """On a phone: a number that the browser's own numbers round, alone and in the whole input; a long text
+    has its length, and scrolls by itself.
+    """
+    order = 9007199254740993
+    refund = {"order": order, "lines": [{"id": -order}, 1.5, 2], "memo": "all of it\n" * 1_000}
+    script = json.dumps({"tools": ["refund"], "steps": [{"call": "refund", "input": refund}]})
+    context = browser.new_context(viewport={"width": 390, "height": 844})
+    with going(site, script, POLICY.replace("write", "refund")) as process, web_server.waits(process) as event:
+        tab = context.new_page()
+        tab.goto(f"{site.url}/#token={ANA}")
+        tab.evaluate("() => { location.hash = '#/approvals' }")
+        card = tab.get_by_role("article")
+        expect(card.locator(".arguments dd").nth(0)).to_have_text(str(order))
+        expect(card.locator(".arguments dd").nth(1)).to_have_text(json.dumps(refund["lines"], indent=2))
+        expect(card).to_contain_text("10,000 characters")
+        expect(card.locator("details .block")).to_have_text(json.dumps(refund, indent=2))
+        assert card.bounding_box()["height"] < 3 * 844
+        tab.evaluate("id => { location.hash = `#/run/${id}` }", event["run_id"])
+        expect(tab.locator(".call .args")).to_contain_text(f"order: {order}")
+        tab.get_by_role("button", name="Deny").click()
+        ends(site, event["run_id"])
+    context.close()
+
+
 def test_no_text_becomes_markup_whatever_the_page_does(person: Person) -> None:
     """The browser itself refuses: markup of texts, inline code, code of others."""
     tab = person.opens()
