@@ -14,14 +14,17 @@ from traceback import walk_stack
 import anyio
 import anyio.to_thread
 import pytest
+from answering import until_held
 from cutting_proxy import CuttingProxy
 from postgres_server import OwnServer, needs_own_server
 
 from proctor.adapters.stores import PostgresStore
 from proctor.adapters.stores.postgres.store import DatabaseReaders
-from proctor.policies import Policy
+from proctor.policies import Policy, parse_policies
 from proctor.policies.events import TERMINAL, MessageReceived, RunFailed, ToolCallCompleted
 from proctor.supervisor import Cancel, Owner, RunInfo, StoreError, Supervisor
+from proctor.supervisor.control.approval_inbox import answer
+from proctor.supervisor.ports.stored_types import AnswerGiven, ApprovalAnswer
 from proctor.supervisor.testing.fakes import PATIENCE_S, Ask, FakeAdapter
 
 pytestmark = [needs_own_server, pytest.mark.anyio]
@@ -133,6 +136,39 @@ async def test_commands_and_claims_are_made_once_wherever_the_connection_is_lost
         assert numbers == list(range(1, PIECES))
         assert [(order.number, getattr(order, "value", "")) for order in found] == [(n, f"{n}") for n in numbers]
         assert len(await store.runs()) == PIECES - 1
+
+
+@pytest.mark.parametrize("after", [False, True])
+async def test_an_answer_counts_once_wherever_its_connection_and_that_of_the_run_are_lost(
+    server: OwnServer, proxy: CuttingProxy, schema: str, after: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever gives it hears that it counts, the run hears of it, and the call runs once, or not at all."""
+    monkeypatch.setattr("proctor.adapters.stores.postgres.store._POLL_S", 0.02)
+    monkeypatch.setattr("proctor.adapters.stores.postgres.store._AGAIN_S", 0.02)
+    asks = parse_policies("{name: p, tool_rules: [{deny: [bash], action: request_approval}]}")
+    with CuttingProxy(server.folder) as own:
+        async with (
+            PostgresStore(own.url(server.url()), schema=schema, patience_s=PATIENCE_S) as store,
+            PostgresStore(proxy.url(server.url()), schema=schema, patience_s=PATIENCE_S) as elsewhere,
+            Supervisor(store) as supervisor,
+        ):
+            for piece in range(1, PIECES):
+                given = ApprovalAnswer(granted=piece % 2 == 0, by="ana")
+                adapter = FakeAdapter([Ask(name="bash")])
+                with anyio.fail_after(PATIENCE_S):
+                    handle = await supervisor.start(adapter, "go", policies=asks)
+                    request = await until_held(supervisor)
+                    proxy.cut_at(piece, after=after)
+                    own.cut_at(piece, after=after)
+                    answered = await answer(elsewhere, request.approval_id, given)
+                    result = await handle.wait()
+
+                assert (answered.recorded, answered.answer) == (True, given)
+                assert (result.status, len(adapter.ran)) == ("completed", int(given.granted))
+            commands = [command for command in await store.commands() if isinstance(command, AnswerGiven)]
+
+            assert min(proxy.cuts, own.cuts) >= PIECES // 2
+            assert len(commands) == PIECES - 1
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGQUIT])

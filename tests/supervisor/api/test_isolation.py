@@ -19,6 +19,7 @@ from proctor.supervisor import Launch, MemoryStore, Provider, RunHandle, Supervi
 from proctor.supervisor.control.ownership import Ownership
 from proctor.supervisor.errors import StoreError, UsageError
 from proctor.supervisor.machine.interface import Ticked
+from proctor.supervisor.ports.stored_types import Block, RunInfo
 from proctor.supervisor.run.journal import Journal, RunRecorder
 from proctor.supervisor.run.tasks import DetachedTask, OneShotEvent, SelfCancelledError, call_isolated
 from proctor.supervisor.testing.fakes import PATIENCE_S, Ask, FakeAdapter, Pause
@@ -164,6 +165,50 @@ async def test_a_monitor_that_raises_cancels_its_run(
         await beside(run)
 
     assert adapter.steps_taken == ["interrupt"]
+
+
+class BrokenOff(MemoryStore):
+    """A store that raises this at a call of that method, counted from 1."""
+
+    def __init__(self, method: str, nth: int, kind: type[BaseException]) -> None:
+        super().__init__()
+        self._left = {method: nth}
+        self._kind = kind
+
+    def _call(self, method: str) -> None:
+        self._left[method] = self._left.get(method, 0) - 1
+        if self._left[method] == 0:
+            raise self._kind
+
+    async def blocks(self) -> list[Block]:
+        self._call("blocks")
+        return await super().blocks()
+
+    async def last_seq(self, session_id: str) -> int:
+        self._call("last_seq")
+        return await super().last_seq(session_id)
+
+    async def create_run(self, run: RunInfo, *, epoch: int = 0) -> RunInfo:
+        created = await super().create_run(run, epoch=epoch)
+        self._call("create_run")
+        return created
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, asyncio.CancelledError])
+@pytest.mark.parametrize(("method", "nth"), [("blocks", 1), ("create_run", 1), ("blocks", 2), ("last_seq", 1)])
+async def test_a_start_that_its_store_breaks_off_leaves_no_run_that_goes_on(
+    method: str, nth: int, kind: type[BaseException]
+) -> None:
+    """What it raises reaches the caller; a run that was stored by then has its end, and its session is free."""
+    store, adapter = BrokenOff(method, nth, kind), FakeAdapter()
+    with anyio.fail_after(PATIENCE_S):
+        with pytest.raises(BaseException):  # noqa: B017, PT011 - that, or an error that names it
+            await run_once(adapter, "go", policies=[OPEN], store=store, session_id="s")
+        ended = [run.status for run in await store.runs()]
+        again = await run_once(adapter, "go", policies=[OPEN], store=store, session_id="s")
+
+    assert ended == ([] if (method, nth) == ("blocks", 1) else ["cancelled"])
+    assert (len(adapter.launches), again.status) == (1, "completed")
 
 
 @RAISES
