@@ -113,7 +113,7 @@ class HookDecider:
         self._roots: dict[str, str] = {}
         self._late: dict[str, list[tuple[HookInput, Owner | None, Origin | None, str]]] = {}
         self._clients: dict[str, _Watched] = {}
-        self._recalled = False
+        self._watches_earlier_runs = False
         self._seen: dict[int, Owner] = {}
         paths = (*options.policies, str(options.store))
         self._opening = Opening(options.unmatched, paths)
@@ -260,8 +260,8 @@ class HookDecider:
         """End the runs of clients that have died; renew the leases of the others, and record which of their calls are
         over though no hook has told. Raises StoreError.
         """
-        if not self._recalled:
-            self._recall()
+        if not self._watches_earlier_runs:
+            self._watch_earlier_runs()
         for session_id, watched in list(self._clients.items()):
             self._clients[session_id] = self._clients.pop(session_id)  # the others come first if this one fails
             given = HookInput(kind=None, event="", session_id=session_id)
@@ -277,7 +277,7 @@ class HookDecider:
                 watched.renewed = self._clock()
             self._read_ended(watched, given)
 
-    def _recall(self) -> None:
+    def _watch_earlier_runs(self) -> None:
         """Look after the runs that another process has judged."""
         name = self._options.name
         with self._store.record(_PROBED) as record:
@@ -288,7 +288,7 @@ class HookDecider:
                 if mine and run.owner is not None and run.owner.is_client and run.provider in CLIENTS:
                     watched = _Watched(CLIENTS[run.provider], logs.get(id, b"").decode(), run.owner, self._clock())
                     self._clients.setdefault(id, watched)
-        self._recalled = True
+        self._watches_earlier_runs = True
 
     def _read_ended(self, watched: _Watched, given: HookInput) -> None:
         """Who answers at once ends the question's hook, perhaps before that came here; who interrupts, all hooks."""

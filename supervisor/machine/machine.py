@@ -30,7 +30,7 @@ from .ending import RunEnding
 from .gate import GateKeeper
 from .provider_events import ProviderEvents
 from .reservations import BudgetLine, Budgets
-from .resume import Recollection, past_of, read_snapshot, restore, snapshot
+from .resume import HistoryReplay, past_of, read_snapshot, restore, snapshot
 from .run_state import AnswerDue, ApprovalDue, CancelDue, Deferred, EndDue, RecordCounts, RunIdentity, RunState, lost
 
 
@@ -107,7 +107,7 @@ class RunMachine:
             if event.seq > judged_to:
                 monitor.observe(event)
         monitor.warnings()  # those are on record
-        Recollection(machine._state, machine._gate, machine._reports, machine._budgets).recall(history)
+        HistoryReplay(machine._state, machine._gate, machine._reports, machine._budgets).replay(history)
         return machine
 
     @classmethod

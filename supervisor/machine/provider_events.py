@@ -61,7 +61,7 @@ class ProviderEvents:
             return self.end.output
         return "".join(map(str, self._deltas)) if self._deltas else self._message
 
-    def recall(self, event: ev.Event) -> None:
+    def apply(self, event: ev.Event) -> None:
         """Update the state by an event of the run's log."""
         match event:
             case ev.MessageReceived(role="assistant"):
@@ -83,19 +83,19 @@ class ProviderEvents:
         if event.role == "assistant" and not self._state.counts.is_full_of(event):
             self._deltas.append(event.delta)
 
-    def _noted(self, event: ev.Event) -> None:
-        self.recall(event)
+    def _apply_and_record(self, event: ev.Event) -> None:
+        self.apply(event)
         self._state.record(event)
 
     def _turn(self, event: ev.TurnEvent) -> None:
-        self._noted(self._state.numbered(event))
+        self._apply_and_record(self._state.numbered(event))
 
     def _usage(self, event: ev.TokenUsageUpdated) -> None:
         wrong = usage_validation_error(event, self._reported)
         if wrong is not None:
             self._state.fail_adapter(f"reported a `{event.type}` event whose {wrong}")
             return
-        self.recall(event)
+        self.apply(event)
         if event.model is None and self._model is not None:
             event = msgspec.structs.replace(event, model=self._model)
         self._state.record(event)
@@ -148,7 +148,7 @@ class ProviderEvents:
 
 
 _HANDLERS: dict[type[ev.Event], Callable[[ProviderEvents, Any], None]] = {
-    ev.MessageReceived: ProviderEvents._noted,
+    ev.MessageReceived: ProviderEvents._apply_and_record,
     ev.MessageStreamed: ProviderEvents._streamed,
     ev.TurnStarted: ProviderEvents._turn,
     ev.TurnCompleted: ProviderEvents._turn,
@@ -159,7 +159,7 @@ _HANDLERS: dict[type[ev.Event], Callable[[ProviderEvents, Any], None]] = {
     ev.ToolCallFailed: ProviderEvents._outcome,
     ev.ToolCallDenied: ProviderEvents._denied,
     ev.RunStarted: ProviderEvents._run_started,
-    ev.SessionStarted: ProviderEvents._noted,
+    ev.SessionStarted: ProviderEvents._apply_and_record,
     ev.RunCompleted: ProviderEvents._completed,
     ev.RunFailed: ProviderEvents._failed,
     ev.RunCancelled: ProviderEvents._failed,

@@ -88,7 +88,7 @@ class Budgets:
     _reserving: list[int] = field(default_factory=list, init=False)  # the calls the reservation under way is for
     _waiting: list[int] = field(default_factory=list, init=False)  # those that came since
 
-    def recall(self, event: BudgetReserved) -> None:
+    def apply(self, event: BudgetReserved) -> None:
         """Update the state by an event of the run's log."""
         self._starting = False
         for line in self._lines:

@@ -32,7 +32,7 @@ def past_of(identity: RunIdentity, history: Sequence[ev.Event]) -> PriorSession:
     return past
 
 
-class Recollection:
+class HistoryReplay:
     """Replays events: puts the parts of a run's machine into the state they had when the last was recorded."""
 
     def __init__(self, state: RunState, gate: GateKeeper, reports: ProviderEvents, budgets: Budgets | None) -> None:
@@ -43,7 +43,7 @@ class Recollection:
         self._waiting: dict[str, ev.ToolApprovalRequested] = {}
         self._calls: dict[str, ToolCall] = {}
 
-    def recall(self, history: Sequence[ev.Event]) -> None:
+    def replay(self, history: Sequence[ev.Event]) -> None:
         """Replay the run's own events, in order, and hold again the calls that are pending approval."""
         for event in history:
             if event.run_id == self._state.identity.run_id:
@@ -68,21 +68,21 @@ class Recollection:
             case ev.ApprovalEvent():
                 self._approval(event)
             case ev.BudgetReserved() if self._budgets is not None:
-                self._budgets.recall(event)
+                self._budgets.apply(event)
             case ev.RunStarted():
                 self._state.begun = True
                 if self._budgets is not None:
                     self._budgets.begun(self._state.now_ms)
-                self._reports.recall(event)
+                self._reports.apply(event)
             case ev.ErrorOccurred() if event.code == RECORD_FULL:
                 self._state.record_is_full(event)
             case ev.RunCompleted() | ev.RunFailed() | ev.RunCancelled():
                 self._state.ended = True
             case _:
-                self._reports.recall(event)
+                self._reports.apply(event)
 
     def _approval(self, event: ev.ApprovalEvent) -> None:
-        self._state.recall_approval(event.approval_id)
+        self._state.skip_approval_id(event.approval_id)
         if not isinstance(event, ev.ToolApprovalRequested):
             self._waiting.pop(event.approval_id, None)
             self._state.signals.pop(event.approval_id, None)

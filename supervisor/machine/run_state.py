@@ -296,7 +296,7 @@ class RunState:
         self._approvals += 1
         return f"{self.identity.run_id}.{self._approvals}"
 
-    def recall_approval(self, approval_id: str) -> None:
+    def skip_approval_id(self, approval_id: str) -> None:
         """Do not use this id again."""
         number = approval_id.removeprefix(f"{self.identity.run_id}.")
         if number.isdecimal():

@@ -337,7 +337,7 @@ def label_text(value: object) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
-class _Order(msgspec.Struct, frozen=True, kw_only=True):
+class _PersonCommand(msgspec.Struct, frozen=True, kw_only=True):
     """A person's command about runs.
 
     Attributes:
@@ -372,7 +372,7 @@ class _Order(msgspec.Struct, frozen=True, kw_only=True):
                 return True
 
 
-class Cancel(_Order, frozen=True, kw_only=True, tag="cancel"):
+class Cancel(_PersonCommand, frozen=True, kw_only=True, tag="cancel"):
     """A command to cancel runs: those in its scope that were created before it.
 
     Attributes:
@@ -382,7 +382,7 @@ class Cancel(_Order, frozen=True, kw_only=True, tag="cancel"):
     approval: ApprovalRequest | None = None
 
 
-class Block(_Order, frozen=True, kw_only=True, tag="block"):
+class Block(_PersonCommand, frozen=True, kw_only=True, tag="block"):
     """A freeze: no run of its scope starts until it is lifted."""
 
 
@@ -391,7 +391,7 @@ def block_of(blocks: Iterable[Block], **run: Any) -> Block | None:
     return next((block for block in blocks if block.covers(**run)), None)
 
 
-class UnblockStarts(_Order, frozen=True, kw_only=True, tag="lift"):
+class UnblockStarts(_PersonCommand, frozen=True, kw_only=True, tag="lift"):
     """A command that lifts the block of exactly its scope and value, or every block if its scope is all."""
 
     def lifts(self, block: Block) -> bool:
