@@ -67,7 +67,12 @@ async function request(path, { method = "GET", body, headers = {}, signal } = {}
 }
 
 export async function get(path, options = {}) {
-  return parsed(await (await request(path, options)).text());
+  return (await request(path, options)).json();
+}
+
+/** The same with whole numbers as they are written: for what is shown, and not calculated with. */
+export async function getExact(path) {
+  return parsed(await (await request(path)).text());
 }
 
 export async function post(path, body) {

@@ -1,6 +1,6 @@
 // The inbox: every call that waits, over all sessions, oldest first.
 
-import { get, post } from "./api.js";
+import { get, getExact, post } from "./api.js";
 import { callShown } from "./call.js";
 import { Keyed, fill, h, sentence, toast } from "./dom.js";
 import { beginning, duration, moment } from "./format.js";
@@ -31,7 +31,7 @@ export class Approvals {
 
   async refresh() {
     const turn = (this.turn = {});
-    const found = await get("/api/approvals");
+    const found = await getExact("/api/approvals");
     if (turn !== this.turn) return;
     const held = this.list.contains(document.activeElement) ? this.index(document.activeElement) : -1;
     tellOfOthers(showCards(this.cards, found.approvals).filter((card) => card.approval.approval_id !== this.id));

@@ -1,6 +1,6 @@
 // One run: what it is, its limits as bars, what waits, its timeline, the policies it is under.
 
-import { follow, get, post } from "./api.js";
+import { follow, get, getExact, post } from "./api.js";
 import { Card, showCards, tellOfOthers } from "./approvals.js";
 import { Keyed, ask, fill, h, sentence, toast } from "./dom.js";
 import { amount, beginning, duration, moment, number, usd } from "./format.js";
@@ -128,7 +128,7 @@ export class Run {
   }
 
   async showWaiting() {
-    const { approvals } = await get("/api/approvals?limit=500");
+    const { approvals } = await getExact("/api/approvals?limit=500");
     const own = approvals.filter((each) => each.run_id === this.run.run_id);
     tellOfOthers(showCards(this.cards, own));
     this.waiting.hidden = own.length === 0;

@@ -409,7 +409,8 @@ def test_a_number_is_shown_exactly_and_a_long_text_leaves_the_answer_within_reac
     refund = {"order": order, "lines": [{"id": -order}, 1.5, 2], "memo": "all of it\n" * 1_000}
     script = json.dumps({"tools": ["refund"], "steps": [{"call": "refund", "input": refund}]})
     context = browser.new_context(viewport={"width": 390, "height": 844})
-    with going(site, script, POLICY.replace("write", "refund")) as process, web_server.waits(process) as event:
+    policy = POLICY.replace("write", "refund").replace("max_tool_calls: 10", f"max_tool_calls: {2**63 - 1}")
+    with going(site, script, policy) as process, web_server.waits(process) as event:
         tab = context.new_page()
         tab.goto(f"{site.url}/#token={ANA}")
         tab.evaluate("() => { location.hash = '#/approvals' }")
@@ -421,6 +422,8 @@ def test_a_number_is_shown_exactly_and_a_long_text_leaves_the_answer_within_reac
         assert card.bounding_box()["height"] < 3 * 844
         tab.evaluate("id => { location.hash = `#/run/${id}` }", event["run_id"])
         expect(tab.locator(".call .args")).to_contain_text(f"order: {order}")
+        expect(tab.get_by_role("meter", name="tool calls")).to_be_visible()
+        expect(tab.locator(".arguments dd").nth(0)).to_have_text(str(order))
         tab.get_by_role("button", name="Deny").click()
         ends(site, event["run_id"])
     context.close()
