@@ -20,7 +20,7 @@ from proctor.supervisor import Redaction, Supervisor
 from proctor.supervisor.errors import ProviderUnavailableError, UsageError
 
 
-def test_an_adapter_is_made_by_name_with_its_options() -> None:
+def test_an_adapter_is_created_by_name_with_its_options() -> None:
     """The options are the adapter's own arguments."""
     adapter = adapter_named("scripted", script="steps:\n  - say: hi", gated=False)
 
@@ -31,8 +31,8 @@ def test_an_adapter_is_made_by_name_with_its_options() -> None:
 @pytest.mark.parametrize(
     ("name", "message"), [("scriptd", "did you mean `scripted`?"), ("zzz", "there are `acp`"), ("", "no adapter is")]
 )
-def test_an_unknown_name_comes_with_suggestions(name: str, message: str) -> None:
-    """Near names are suggested, or else all are listed."""
+def test_an_unknown_name_has_suggestions(name: str, message: str) -> None:
+    """Near names, or else all of them."""
     with pytest.raises(UsageError) as caught:
         adapter_named(name)
 
@@ -51,10 +51,10 @@ def test_an_unknown_name_comes_with_suggestions(name: str, message: str) -> None
     (Supervisor, {"store": MemoryStore(), "redaction": {"off": True}}, "expected a `Redaction`, got a value"),
     (Supervisor, {"store": MemoryStore(), "redaction": Redaction(patterns=["a"])}, r"got a list at `\$.patterns`"),  # type: ignore[arg-type]
 ])  # fmt: skip
-def test_what_is_made_of_something_else_says_which_argument_is_wrong(
+def test_an_adapter_created_from_a_wrong_object_names_the_argument(
     made: Any, given: dict[str, Any], message: str
 ) -> None:
-    """And what it should be: not an error from somewhere inside."""
+    """With the expected type, instead of an internal error."""
     with pytest.raises(UsageError, match=message):
         made(**given)
 
@@ -75,10 +75,10 @@ def test_what_is_made_of_something_else_says_which_argument_is_wrong(
     ("claude", {"model": ["a"]}, 'option `model` of adapter `claude` is text, not `\\["a"\\]`'),
     ("scripted", {}, "adapter `scripted` needs its option `script`; use `--set script=...`"),
 ])  # fmt: skip
-def test_an_option_that_it_does_not_take_or_of_the_wrong_kind_is_an_error(
+def test_an_unknown_option_or_one_of_the_wrong_type_is_an_error(
     name: str, options: dict[str, Any], message: str
 ) -> None:
-    """Before anything is made; without the names of Python's types."""
+    """Before anything is created, without the names of Python's types."""
     with pytest.raises(UsageError, match=message):
         adapter_named(name, **options)
 
@@ -91,8 +91,8 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         adapter_named("gone")
 
 
-def test_the_listed_names_are_those_that_can_be_imported() -> None:
-    """`__all__` is sorted and true; a name that there is not is an error when it is looked up."""
+def test_the_listed_names_can_be_imported() -> None:
+    """`__all__` is sorted and complete; an unknown name is an error when it is accessed."""
     names = proctor.adapters.__all__
 
     assert list(names) == sorted(names)
@@ -108,7 +108,7 @@ OURS = {"ScriptedAdapter": "scripted.adapter", "ReplayAdapter": "replay", "Shell
 
 @pytest.mark.parametrize("name", OURS)
 def test_importing_one_adapter_imports_nothing_of_the_others(name: str) -> None:
-    """Names are looked up when they are used."""
+    """Names are resolved on first use."""
     foreign = [f"proctor.adapters.agents.{module}" for other, module in OURS.items() if other != name]
     foreign += [] if name == "ShellAdapter" else ["proctor.policies.shell.parser"]
     foreign += ["psutil"] if name == "ReplayAdapter" else []
@@ -123,8 +123,7 @@ def test_importing_one_adapter_imports_nothing_of_the_others(name: str) -> None:
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
-def test_every_folder_of_an_agent_has_its_spec_and_reading_all_of_them_imports_no_agent() -> None:
-    """The list of agents names every folder."""
+def test_every_agents_folder_has_its_spec_and_reading_all_of_them_imports_no_agent() -> None:
     program = (
         "import sys\n"
         "from proctor.adapters.agents.catalog import SPECS\n"
@@ -143,7 +142,7 @@ def test_every_folder_of_an_agent_has_its_spec_and_reading_all_of_them_imports_n
 
 
 def _options(name: str, page: str) -> dict[str, Any]:
-    """What a page sets on its command lines."""
+    """The options on a page's command lines."""
     text = (Path(__file__).parents[3] / "docs" / "agents" / f"{page}.md").read_text()
     lines = re.findall(rf"--adapter {name} [^\n`]*", text)
     return dict(re.findall(r"--set (\w+)=(\S+)", "\n".join(lines)))
@@ -159,10 +158,10 @@ REST: dict[str, dict[str, Any]] = {"acp": {"command": ["opencode", "acp"]}, "rep
 
 
 @pytest.mark.parametrize("name", ADAPTERS)
-def test_every_adapter_is_made_by_name_with_the_options_its_page_shows(
+def test_every_adapter_is_created_by_name_with_the_options_of_its_page(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As the documented commands make it."""
+    """As the documented commands do."""
     pytest.importorskip(FRAMEWORKS.get(name, "proctor"), reason=f"pip install '.[{name}]'")
     page = {"function": "loop", "replay": "scripted"}.get(name, name)
     options = {**_options(name, page), **REST.get(name, {})}
@@ -182,7 +181,7 @@ def test_every_adapter_is_made_by_name_with_the_options_its_page_shows(
 def test_an_option_that_an_adapter_passes_on_is_checked_by_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the framework does not take is an error as any."""
+    """An option that the framework does not have is an error."""
     pytest.importorskip(FRAMEWORKS["pydantic-ai"], reason="pip install '.[pydantic-ai]'")
     monkeypatch.chdir(tmp_path)
     monkeypatch.delitem(sys.modules, "module", raising=False)

@@ -1,4 +1,4 @@
-"""The shipped conformance suite of the Adapter port, on the adapters that need nothing installed."""
+"""The shipped conformance suite for adapters, on those that need nothing installed."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,7 +21,7 @@ STAY = "trap '' TERM HUP; setsid sleep 73001 & (setsid sleep 73001 &); touch up;
 
 
 class Placed(AdapterConformance):
-    """Puts every test into a directory of its own."""
+    """Runs every test in its own directory."""
 
     @pytest.fixture(autouse=True)
     def place(self, tmp_path: Path) -> None:
@@ -29,7 +29,7 @@ class Placed(AdapterConformance):
 
 
 class TestScriptedAdapter(Placed):
-    """A script, its calls gated."""
+    """A script, with gated calls."""
 
     row: str | None = "scripted"
     gated = True
@@ -65,14 +65,14 @@ class TestScriptedAdapter(Placed):
 
 
 class TestUngatedScriptedAdapter(TestScriptedAdapter):
-    """The same, only reporting."""
+    """The same without a gate."""
 
     row = None
     gated = False
 
 
 class TestFallbackAdapter(TestScriptedAdapter):
-    """A script behind a client that cannot be started."""
+    """A script as the fallback of an agent that can't be started."""
 
     row = None
     without = TestScriptedAdapter.without | {"mixing"}
@@ -88,7 +88,7 @@ class TestFallbackAdapter(TestScriptedAdapter):
 
 
 class TestShellAdapter(Placed):
-    """A command line: refused as a whole if any part is."""
+    """A command line, denied as a whole if any part is."""
 
     row: str | None = "shell"
     all_or_nothing = True
@@ -104,7 +104,7 @@ class TestShellAdapter(Placed):
         return Agent(ShellAdapter(cwd=self.workspace), "false")
 
     async def test_what_is_seen_only_when_it_runs_needs_an_allow_list_that_names_it(self) -> None:
-        """Otherwise it does not run, though the gate allows everything."""
+        """Otherwise it does not run, although the gate allows everything."""
         agent = Agent(ShellAdapter(cwd=self.workspace), "a=alpha; eval touch $a")
         await self.run(agent)
         assert self.made() == []
@@ -116,7 +116,7 @@ class TestShellAdapter(Placed):
 
 
 class TestReplayAdapter(Placed):
-    """A recording: its calls have no effects."""
+    """A recording; its calls have no effects."""
 
     row: str | None = "replay"
     acts = False
@@ -149,7 +149,7 @@ class TestReplayAdapter(Placed):
         return Agent(ReplayAdapter(events)) if self.gated else None
 
     async def test_it_can_be_cancelled_while_a_call_runs(self) -> None:
-        """A recording starts none."""
+        """A recording runs none."""
         before = psutil.Process().children(recursive=True)
         held: list[psutil.Process] = []
 
@@ -176,7 +176,7 @@ class TestReplayAdapter(Placed):
 
 
 class TestObservingReplayAdapter(TestReplayAdapter):
-    """The same, only reporting."""
+    """The same without a gate."""
 
     without = TestReplayAdapter.without | {"delegating"}
     row = None

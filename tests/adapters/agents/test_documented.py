@@ -1,4 +1,4 @@
-"""The pages about scripted agents and command lines say what is so."""
+"""The pages about scripted agents and command lines are correct."""
 
 import re
 from pathlib import Path
@@ -16,14 +16,14 @@ DOCS = Path(__file__).parents[3] / "docs" / "agents"
 
 
 def blocks(page: str, language: str) -> list[str]:
-    """The fenced blocks of a page that are of this kind."""
+    """The fenced blocks of a page of this kind."""
     return [block.text for block in page_blocks.blocks(DOCS / page) if block.kind == language]
 
 
 @pytest.mark.anyio
 @pytest.mark.parametrize(("refuse", "last"), [((), "I look at what is there."), (("write",), "Then I only say it.")])
 async def test_the_documented_script_runs(tmp_path: Path, refuse: tuple[str, ...], last: str) -> None:
-    """Every line of it means what the page says."""
+    """Every line of it does what the page says."""
     script, _ = blocks("scripted.md", "yaml")
 
     done = await Drive(ScriptedAdapter(script, workspace=tmp_path), refuse=refuse).run()
@@ -43,7 +43,7 @@ def test_every_step_is_documented() -> None:
 
 
 def test_the_documented_line_has_these_parts() -> None:
-    """The page's example is what the parser gives."""
+    """The page's example is the parser's output."""
     (example,) = blocks("shell.md", "text")
     line, calls = (text.split(":", 1)[1].strip() for text in example.splitlines())
 

@@ -1,4 +1,4 @@
-"""Several adapters as one: who is tried, and when no other one is (docs: Fall back to another agent)."""
+"""A fallback of several adapters: which is tried, and when no other is (docs: Fall back to another agent)."""
 
 from typing import Any
 
@@ -39,8 +39,8 @@ async def ran(adapter: FallbackAdapter, store: MemoryStore | None = None, **more
     FakeAdapter([ev.RunFailed(error={"message": "overloaded"})]),
     FakeAdapter([Crash(RuntimeError("a bug"))]),
 ], ids=["unavailable", "crash", "after a message", "it says so", "a bug"])  # fmt: skip
-async def test_what_fails_before_anything_ran_is_followed_by_the_next(broken: FakeAdapter) -> None:
-    """The record says who failed and who went on."""
+async def test_a_failure_before_any_call_is_followed_by_the_next_agent(broken: FakeAdapter) -> None:
+    """The event log names both agents."""
     result = await ran(FallbackAdapter([broken, FakeAdapter([Ask(name="a")])]))
 
     assert result.status == "completed"
@@ -50,7 +50,7 @@ async def test_what_fails_before_anything_ran_is_followed_by_the_next(broken: Fa
 
 
 async def test_a_call_that_ran_is_never_run_again() -> None:
-    """What fails after a call was let through fails the run: the next agent would do it once more."""
+    """A failure after an allowed call fails the run; the next agent would repeat the call."""
     second = FakeAdapter([Ask(name="pay")])
     first = FakeAdapter([Ask(name="pay"), Crash(GONE)])
     with pytest.raises(ProviderError, match="overloaded"):
@@ -59,8 +59,8 @@ async def test_a_call_that_ran_is_never_run_again() -> None:
     assert ([call.name for call in first.ran], second.launches) == (["pay"], [])
 
 
-async def test_a_call_that_was_refused_did_not_run() -> None:
-    """The next agent goes on."""
+async def test_a_denied_call_did_not_run() -> None:
+    """The next agent continues."""
     first = FakeAdapter([Ask(name="pay"), Crash(GONE)])
     adapter = FallbackAdapter([first, FakeAdapter([Ask(name="look")])])
     stack = [Policy(name="p", tool_rules=[Deny(["pay"], action="deny")])]
@@ -69,8 +69,8 @@ async def test_a_call_that_was_refused_did_not_run() -> None:
     assert [event.tool_name for event in of_types(result, ev.ToolCallStarted)] == ["look"]
 
 
-async def test_what_a_tool_mostly_does_holds_for_each() -> None:
-    """A loop's tools are known by their usual names, and its fallback's are."""
+async def test_tool_names_are_recognised_for_each_member() -> None:
+    """A loop's tools are known by their usual names, also in a fallback."""
 
     async def loop(gate: LoopGate, prompt: str) -> None:
         await gate.tool(name="run_shell_command", refused="tell")(lambda command: pytest.fail("it ran"))("ls")
@@ -82,8 +82,8 @@ async def test_what_a_tool_mostly_does_holds_for_each() -> None:
 
 
 @pytest.mark.parametrize("gate", ["some", "none"])
-async def test_of_an_agent_that_does_not_ask_nothing_may_have_been_heard(gate: Any) -> None:
-    """It may have run something that it did not tell of."""
+async def test_an_agent_without_a_full_gate_is_not_replaced(gate: Any) -> None:
+    """It may have run a call that it did not report."""
     second = FakeAdapter([])
     first = FakeAdapter([ev.MessageReceived(content="hm"), Crash(GONE)], gate=gate)
     with pytest.raises(ProviderError, match="overloaded"):
@@ -93,8 +93,8 @@ async def test_of_an_agent_that_does_not_ask_nothing_may_have_been_heard(gate: A
 
 
 @pytest.mark.parametrize("when", ["before", "within"])
-async def test_a_policy_s_cancel_is_no_failure_and_falls_back_to_nobody(when: str) -> None:
-    """Nor is a client that fails while it is cancelled."""
+async def test_a_cancel_by_a_policy_is_no_failure_and_has_no_fallback(when: str) -> None:
+    """Nor is an agent that fails during its cancel."""
     second = FakeAdapter([])
     steps: list[Any] = (
         [ev.TokenUsageUpdated(input_tokens=11), Pause()] if when == "within" else [Ask(name="x"), Pause()]
@@ -108,8 +108,7 @@ async def test_a_policy_s_cancel_is_no_failure_and_falls_back_to_nobody(when: st
     assert adapter.health()["fake"] == Health()
 
 
-async def test_a_person_s_cancel_is_no_failure_and_falls_back_to_nobody() -> None:
-    """Wherever the run is."""
+async def test_a_cancel_by_a_person_is_no_failure_and_has_no_fallback() -> None:
     second = FakeAdapter([])
     adapter = FallbackAdapter([FakeAdapter([ev.MessageReceived(content="hm"), Pause()]), second], failures=1)
     async with Supervisor(MemoryStore()) as supervisor:
@@ -125,16 +124,16 @@ async def test_a_person_s_cancel_is_no_failure_and_falls_back_to_nobody() -> Non
     assert adapter.health()["fake"] == Health()
 
 
-async def test_where_nobody_is_left_the_run_says_what_each_lacked() -> None:
-    """Not only what the last one did."""
+async def test_if_every_member_has_failed_the_error_has_each_reason() -> None:
+    """Not only the last one's."""
     adapter = FallbackAdapter([FakeAdapter([Crash(GONE)]), FakeAdapter([Crash(ProviderError("no credit"))])])
     with pytest.raises(ProviderUnavailableError, match="`fake`: overloaded; `fake-2`: no credit"):
         await ran(adapter)
 
 
 @pytest.mark.trio
-async def test_who_fails_again_and_again_is_left_alone_and_then_tried_once(autojump_clock: object) -> None:
-    """One failure more, and it rests again; one success, and it is the first again."""
+async def test_a_member_that_keeps_failing_is_skipped_and_then_tried_once(autojump_clock: object) -> None:
+    """After another failure it is skipped again; after a success it is first again."""
     steps: list[Any] = [Crash(GONE)]
     first = FakeAdapter(steps)
     adapter = FallbackAdapter([first, FakeAdapter([])], failures=2, rest_s=60)
@@ -151,8 +150,8 @@ async def test_who_fails_again_and_again_is_left_alone_and_then_tried_once(autoj
     assert adapter.health()["fake"] == Health()
 
 
-def test_who_failed_under_another_clock_is_tried_again() -> None:
-    """Each `trio.run` counts its seconds from another zero, and an adapter may be kept over several."""
+def test_a_member_that_failed_under_another_clock_is_tried_again() -> None:
+    """Each `trio.run` has its own zero of time, and an adapter may be used in several."""
     first = FakeAdapter([Crash(GONE)])
     adapter = FallbackAdapter([first, FakeAdapter([])], failures=1, rest_s=60)
     late = MockClock(autojump_threshold=0)
@@ -165,10 +164,10 @@ def test_who_failed_under_another_clock_is_tried_again() -> None:
 
 @pytest.mark.trio
 @pytest.mark.parametrize("gate", ["all", "none"])
-async def test_a_client_that_works_again_is_used_by_others_while_its_run_goes_on(
+async def test_a_member_that_works_again_is_used_by_others_while_its_run_is_active(
     gate: Any, autojump_clock: object
 ) -> None:
-    """That takes hours; if it fails then, the client rests again."""
+    """That may take hours. If it fails then, the member is skipped again."""
     first = FakeAdapter([Crash(GONE)], capabilities=Capabilities(gate=gate))
     adapter = FallbackAdapter([first, FakeAdapter([Crash(GONE)])], failures=1, rest_s=60)
     with pytest.raises(ProviderUnavailableError):
@@ -186,8 +185,8 @@ async def test_a_client_that_works_again_is_used_by_others_while_its_run_goes_on
     assert adapter.health()["fake"].closed_until is not None
 
 
-async def test_a_session_stays_with_who_ran_it_last() -> None:
-    """By the client's own resume where it can, and by the transcript elsewhere."""
+async def test_a_session_stays_with_the_agent_that_ran_it_last() -> None:
+    """By native resume if it can, and by replay elsewhere."""
     store = MemoryStore()
     broken: list[Any] = [Crash(GONE)]
     first = FakeAdapter(broken)
@@ -208,8 +207,8 @@ async def test_a_session_stays_with_who_ran_it_last() -> None:
     assert "hello" in [getattr(event, "content", None) for event in first.launches[-1].transcript]
 
 
-async def test_a_client_that_lost_the_session_goes_on_with_it_by_the_transcript() -> None:
-    """It works, so nobody else is tried, and it counts as no failure."""
+async def test_a_member_that_lost_the_session_continues_by_replay() -> None:
+    """It works, so no other member is tried, and it counts as no failure."""
     store = MemoryStore()
     can_resume = Capabilities(gate="all", resume=True)
     session = [ev.SessionStarted(provider_session_id="own-1"), ev.MessageReceived(content="hello")]
@@ -235,8 +234,8 @@ def total(tokens: int, cost: float | None = None) -> ev.TokenUsageUpdated:
     [ev.TokenUsageUpdated(input_tokens=60, cost_usd=0.5), total(100, 1.0)],
     [ev.TokenUsageUpdated(input_tokens=100, model="m")],
 ], ids=["a total", "a total that has what was told before it", "priced by the policy"])  # fmt: skip
-async def test_counts_continue_over_clients(first: list[Any]) -> None:
-    """Totals that begin anew add up, and so do turns."""
+async def test_counts_continue_over_members(first: list[Any]) -> None:
+    """Totals that restart are added, and turn numbers continue."""
     second = [
         ev.TokenUsageUpdated(input_tokens=10, cost_usd=0.25),
         total(30, 0.5),
@@ -257,15 +256,15 @@ async def test_counts_continue_over_clients(first: list[Any]) -> None:
     [total(1, 0.3727), total(1, 0.9224), total(1, 0.9224)],
     [ev.TokenUsageUpdated(cost_usd=0.1), ev.TokenUsageUpdated(cost_usd=0.2), total(1, 0.3)],
 ], ids=["a total told twice", "deltas, then their total"])  # fmt: skip
-async def test_fractions_of_a_later_agents_cost_are_no_step_back(second: list[Any]) -> None:
-    """As floating-point sums differ by less than a trillionth of a USD."""
+async def test_rounding_of_a_later_agents_cost_is_not_a_fall(second: list[Any]) -> None:
+    """Floating-point sums differ by less than a trillionth of a USD."""
     result = await run_once(FallbackAdapter([FakeAdapter([Crash(GONE)]), FakeAdapter(second)]), "go", policies=())
 
     assert result.usage.cost_usd == pytest.approx(second[-1].cost_usd)
 
 
-async def test_what_all_of_them_can_do_is_what_it_can() -> None:
-    """Preflight knows the weakest; a tool that two have has the inputs of both."""
+async def test_its_capabilities_are_those_that_all_members_have() -> None:
+    """Preflight gets the weakest. A tool that two members have has the inputs of both."""
     read = tool("read", "read", path="$.file_path")
     strong = Capabilities(gate="all", usage="per_turn", reports_cost=True, resume=True, tools=[read], model="m")
     weak = Capabilities(gate="some", usage="at_end", tools=[tool("Read", "read", path="$.name")], model="n")
@@ -280,16 +279,15 @@ def able(capabilities: Capabilities) -> FakeAdapter:
     return FakeAdapter([], capabilities=capabilities)
 
 
-async def test_two_agents_that_mean_different_things_by_a_tool_are_refused() -> None:
-    """A policy could not tell them apart."""
+async def test_two_agents_with_different_tools_of_one_name_are_rejected() -> None:
+    """A policy could not distinguish them."""
     one, other = (Capabilities(gate="all", tools=[tool(*named)]) for named in (("run", "bash"), ("Run", "task")))
     with pytest.raises(UsageError, match="mean different things"):
         FallbackAdapter([able(one), able(other)])
 
 
 @pytest.mark.parametrize("given", [[], [FakeAdapter([])]])
-async def test_a_fallback_needs_another_adapter(given: list[Any]) -> None:
-    """Two at least."""
+async def test_a_fallback_needs_two_adapters(given: list[Any]) -> None:
     with pytest.raises(UsageError, match="two adapters"):
         FallbackAdapter(given)
 
@@ -298,7 +296,7 @@ MOST, REST_S = 3, 0.1
 
 
 class Attempts(RuleBasedStateMachine):
-    """Attempts begin where they may, and end well, badly or not at all."""
+    """Attempts start when they may, and succeed, fail or are cancelled."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -314,14 +312,14 @@ class Attempts(RuleBasedStateMachine):
 
     @rule()
     def begins(self) -> None:
-        """An attempt, if it may."""
+        """An attempt, if it may start."""
         if self.breaker.may_try(self.now):
             self.open.append(self.breaker.begin(self.now))
 
     @precondition(lambda self: self.open)
     @rule(data=st.data(), ok=st.sampled_from([True, False, None]))
     def ends(self, data: st.DataObject, ok: bool | None) -> None:
-        """One of those that go on."""
+        """End an active attempt."""
         trial = self.open.pop(data.draw(st.integers(0, len(self.open) - 1)))
         before = self.breaker.health
         self.breaker.end(self.now, ok=ok, trial=trial)
@@ -338,7 +336,7 @@ class Attempts(RuleBasedStateMachine):
     @precondition(lambda self: any(self.open))
     @rule()
     def works(self) -> None:
-        """The one on trial, before it has ended."""
+        """The trial attempt succeeds."""
         self.open[self.open.index(True)] = False
         self.breaker.works()
         self.rested_at = None

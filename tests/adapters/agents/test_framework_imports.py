@@ -1,4 +1,4 @@
-"""What importing an adapter of a framework costs, and what is said where the framework is missing."""
+"""The cost of importing a framework's adapter, and the error if the framework is missing."""
 
 import subprocess
 import sys
@@ -32,8 +32,8 @@ def run(code: str, *arguments: str) -> str:
     return done.stdout.strip()
 
 
-def test_importing_adapters_stores_and_the_command_line_imports_no_package_of_others() -> None:
-    """No framework, client, driver or exporter, not even an adapter's own, before it is used."""
+def test_importing_adapters_stores_and_the_command_line_imports_no_third_party_package() -> None:
+    """No framework, client, driver or exporter is imported before it is used, and no other adapter."""
     assert run(IMPORTS, *OTHERS) == "[]"
 
 
@@ -42,8 +42,7 @@ def test_importing_adapters_stores_and_the_command_line_imports_no_package_of_ot
     ("OpenAIAgentsAdapter", "from agents import Agent; agent = Agent(name='x')", "agents"),
 ])  # fmt: skip
 def test_using_one_framework_imports_no_other(adapter: str, agent: str, mine: str) -> None:
-    """Each adapter comes with its own alone."""
-    pytest.importorskip(f"{mine}.exceptions")  # a folder of tests is called `agents`, too
+    pytest.importorskip(f"{mine}.exceptions")  # a folder of tests is called `agents` too
     code = f"""
 import sys
 {agent}
@@ -64,7 +63,7 @@ print([m for m in others if m in sys.modules])
     [("PydanticAIAdapter", "pydantic_ai", "pydantic-ai"), ("OpenAIAgentsAdapter", "agents", "openai-agents")],
 )
 def test_a_missing_framework_is_named_with_its_extra(adapter: str, package: str, extra: str) -> None:
-    """By `prepare`, in one sentence; what the adapter can do is then still told."""
+    """By `prepare`. The adapter's capabilities are available anyway."""
     code = f"""
 import sys
 sys.modules[{package!r}] = None

@@ -1,4 +1,4 @@
-"""The same policy gives the same answer on the same act, whether Claude Code does it or an agent of a framework."""
+"""One policy decides alike on one act, whether Claude Code or a framework's agent performs it."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def policies(rule: Any, how: str) -> Any:
 
 
 def of_claude(rule: Any, how: str, workspace: str) -> list[bool]:
-    """What the acts are answered in Claude Code."""
+    """The decisions on these acts in Claude Code."""
     compiled = compile_policy(merge_policies(policies(rule, how)), tools=CLIENTS["claude"])
     monitor = compiled.monitor(RunContext(workspace=workspace))
     answers = []
@@ -74,10 +74,10 @@ def of_claude(rule: Any, how: str, workspace: str) -> list[bool]:
 @pytest.mark.anyio
 @pytest.mark.parametrize("make", AGENTS, ids=lambda made: made.__name__)
 @pytest.mark.parametrize("how", ["deny", "allow"])
-async def test_an_act_of_an_agent_of_a_framework_is_answered_as_that_of_claude_code(
+async def test_an_act_of_a_framework_agent_is_decided_as_that_of_claude_code(
     make: Any, how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each act under each rule, by the names that the developer gave tool and parameters."""
+    """Each act under each rule, by the developer's names of tool and parameters."""
     monkeypatch.chdir(tmp_path)
     for name in ("secret.txt", "inside.txt"):
         (tmp_path / name).touch()
@@ -92,8 +92,8 @@ async def test_an_act_of_an_agent_of_a_framework_is_answered_as_that_of_claude_c
 
 
 @pytest.mark.parametrize("make", AGENTS[:-1], ids=lambda made: made.__name__)
-def test_a_misspelt_name_or_input_is_found(make: Any) -> None:
-    """By what the agent's own functions are called and take."""
+def test_a_misspelt_tool_or_input_name_is_found(make: Any) -> None:
+    """By the names and parameters of the agent's own functions."""
 
     def found(rule: Any) -> list[str]:
         findings = preflight(merge_policies(policies(rule, "deny")), make([]).capabilities)
@@ -105,16 +105,16 @@ def test_a_misspelt_name_or_input_is_found(make: Any) -> None:
         assert found({"tool": "write_file", "where": [{"path": f"$.{parameter}", "equals": "x"}]}) == []
 
 
-def test_a_function_whose_parameters_do_not_say_what_it_acts_on_is_understood_in_part() -> None:
-    """Its name alone would let an allow list admit what nobody can judge."""
+def test_a_function_with_unclear_parameters_is_understood_in_part() -> None:
+    """Otherwise its name alone would be allowed, although no rule can evaluate what it acts on."""
     assert function_tools.own_tool("write_file", ["text"]).unclear == ("path",)
     assert function_tools.own_tool("move_file", ["source"]).unclear == ("to",)
     assert function_tools.own_tool("refund", ["path"]).acts == ()
     assert function_tools.own_tool("Terminal", ["commands"]).acts == ("bash",)
 
 
-def test_what_the_framework_brings_yields_to_a_function_of_its_name() -> None:
-    """And where an agent has both, either place is looked at."""
+def test_a_function_overrides_the_frameworks_tool_of_its_name() -> None:
+    """If an agent has both, both inputs are read."""
     function: function_tools.Function = ("shell", {"properties": {"command": {}}})
     (own,) = (t for t in function_tools.own_tools([function], function_tools.OPENAI_AGENTS, ()) if t.name == "shell")
     (both,) = (
@@ -125,7 +125,7 @@ def test_what_the_framework_brings_yields_to_a_function_of_its_name() -> None:
     assert both.inputs == {"command": ("$.command", "$.action.commands[*]")}
 
 
-def test_a_parameter_that_is_an_object_is_looked_into() -> None:
+def test_the_fields_of_an_object_parameter_are_read() -> None:
     """pydantic-ai leaves a function's only parameter out of its schema, not out of its input."""
     pydantic_ai = pytest.importorskip("pydantic_ai", reason="pip install '.[pydantic-ai]'")
     from pydantic import BaseModel
@@ -153,8 +153,8 @@ def test_a_parameter_that_is_an_object_is_looked_into() -> None:
     ("web_search", {"action": {"type": "open_page", "url": "http://evil.example"}}, RULES[6]),
     ("web_search", {"action": {"type": "search", "query": "x"}}, "web_search"),
 ])  # fmt: skip
-def test_what_the_sdk_brings_is_judged_by_what_it_does(name: str, given: dict[str, Any], rule: Any) -> None:
-    """Nobody holds it; it is judged when the response shows it, and a search is no `fetch`."""
+def test_the_sdks_own_tools_are_evaluated_by_their_effect(name: str, given: dict[str, Any], rule: Any) -> None:
+    """They can't be held, so they are evaluated when the response shows them. A search is no `fetch`."""
     rules = (rule, "read", "fetch" if rule == "web_search" else "read")
     found = [answers_of(function_tools.OPENAI_AGENTS, name, given, of, "deny") for of in rules]
 
@@ -167,7 +167,7 @@ def write_file(path: str) -> str:
 
 
 def given() -> list[Any]:
-    """The same tool as loops have it."""
+    """The same tool in the forms that loops have."""
     schema = {"type": "object", "properties": {"path": {"type": "string"}}}
     return [
         write_file,
@@ -179,8 +179,8 @@ def given() -> list[Any]:
     ]
 
 
-def test_a_tool_is_known_however_a_loop_has_it() -> None:
-    """A function, a schema for a model, a framework's tool, one of an MCP server; by its name alone less is known."""
+def test_a_tool_is_recognised_in_every_form_that_a_loop_has() -> None:
+    """A function, a schema for a model, a framework's tool, an MCP server's; by its name alone less is known."""
     write = Tool(name="write_file", acts=("write",), inputs={"path": ("$.path",)}, takes=("path",))
     [named, other] = tools_given(["write_file", "refund"])
 
@@ -199,8 +199,8 @@ def test_a_tool_is_known_however_a_loop_has_it() -> None:
     [None, ["run_command", "save"], ["save", framework_bench.run_command]],
     ids=("none", "names", "functions"),
 )
-async def test_a_loop_and_its_record_are_judged_by_the_same_names(tools: Any) -> None:
-    """What its tools are may be said or not; the name and the input of a call tell."""
+async def test_a_loop_and_its_log_are_evaluated_by_the_same_names(tools: Any) -> None:
+    """Whether or not its tools are declared: the name and the input of a call are enough."""
     denied = policies(RULES[4], "deny")
     store = MemoryStore()
     async with supervise(denied, store=store, tools=tools, run_id="r") as gate:
@@ -218,8 +218,8 @@ async def test_a_loop_and_its_record_are_judged_by_the_same_names(tools: Any) ->
 
 
 @pytest.mark.anyio
-async def test_a_toolset_inside_of_another_is_looked_into() -> None:
-    """And a tool that nobody knows beforehand, of an MCP server, goes by its name and its input."""
+async def test_a_nested_toolset_is_read() -> None:
+    """An MCP server's tool, which is not known in advance, is recognised by its name and its input."""
     pydantic_ai = pytest.importorskip("pydantic_ai", reason="pip install '.[pydantic-ai]'")
     from pydantic_ai.models.test import TestModel
     from pydantic_ai.toolsets import CombinedToolset, FunctionToolset
@@ -256,15 +256,15 @@ HALF = [
 
 
 @pytest.mark.parametrize("command", [{"program": "git", "args": ["push"]}, [["git"], ["push"]], [["git", "push"]], 7])
-def test_a_command_that_is_neither_text_nor_words_cannot_be_told(command: Any) -> None:
-    """Nobody knows how its parts become a command."""
+def test_a_command_that_is_neither_text_nor_a_list_is_unresolvable(command: Any) -> None:
+    """It is unknown how its parts become a command."""
     for tools in ((function_tools.own_tool("run_command", ["command"]),), function_tools.MOSTLY):
         assert answers_of(tools, "run_command", {"command": command}, PUSH, "deny") == "deny"
 
 
 @pytest.mark.parametrize("place", ["new_text", "new", "newText", "new_string", "newString", "new_str", "text"])
-def test_what_an_edit_puts_in_is_its_content(place: str) -> None:
-    """However the parameter is called."""
+def test_the_inserted_text_of_an_edit_is_its_content(place: str) -> None:
+    """Whatever the parameter's name is."""
     rule = {"tool": "edit", "where": [{"path": "$.content", "contains": "SECRET"}]}
     for tools in ((function_tools.own_tool("edit_file", ["path", "old", place]),), function_tools.MOSTLY):
         given = {"path": "x", "old": "a", place: "SECRET"}
@@ -273,17 +273,17 @@ def test_what_an_edit_puts_in_is_its_content(place: str) -> None:
 
 
 def answers_of(tools: Any, name: str, given: dict[str, Any], rule: Any, how: str) -> str:
-    """What a call is answered under one rule, of an agent that has these tools."""
+    """The decision on a call under one rule, for an agent with these tools."""
     compiled = compile_policy(merge_policies(policies(rule, how)), tools=tools)
     return compiled.monitor(RunContext(workspace="/w")).propose(ToolCall(id="c", name=name, input=given)).action
 
 
 @pytest.mark.parametrize(("name", "given", "denied", "allowed"), HALF)
 @pytest.mark.parametrize("found", ["by its parameters", "by its name", "in records"])
-def test_a_call_that_is_understood_in_part_is_denied_by_its_portable_name_and_not_allowed_by_it(
+def test_a_call_understood_in_part_is_denied_by_its_portable_name_and_not_allowed_by_it(
     name: str, given: dict[str, Any], denied: Any, allowed: Any, found: str
 ) -> None:
-    """What its other parameters change, nobody knows."""
+    """The effect of its other parameters is unknown."""
     tools = {
         "by its parameters": (function_tools.own_tool(name, given),),
         "by its name": function_tools.MOSTLY,
@@ -299,7 +299,7 @@ def test_a_call_that_is_understood_in_part_is_denied_by_its_portable_name_and_no
     assert answers_of(tools, name, given, name, "allow") == "allow"
 
 
-def test_a_parameter_with_a_default_counts_where_no_call_gives_it() -> None:
+def test_a_parameter_with_a_default_counts_even_if_no_call_has_it() -> None:
     """The default itself is not known."""
     schema = {"name": "write_file", "input_schema": {"properties": {"path": {}, "directory": {"default": "/etc"}}}}
     (tool,) = tools_given([schema])
@@ -313,14 +313,14 @@ def test_a_parameter_with_a_default_counts_where_no_call_gives_it() -> None:
     ("bash", {"command": "git status", "run_in_background": True}),
 ])  # fmt: skip
 def test_harmless_parameters_are_understood(name: str, given: dict[str, Any]) -> None:
-    """So a tool with a timeout is still `bash`; one that is not given changes nothing."""
+    """So a tool with a timeout is still `bash`, and a missing parameter changes nothing."""
     for tools in (function_tools.MOSTLY, client_tools.GENERIC_TOOLS):
         assert answers_of(tools, name, given, PUSH, "deny") == "allow"
         assert answers_of(tools, name, given, "bash", "allow") == "allow"
 
 
-def test_what_is_understood_in_part_is_no_evidence_and_fits_every_virtual_name() -> None:
-    """A rule that asks what came before gets nothing from it; a rule that forbids, everything."""
+def test_a_call_understood_in_part_is_no_evidence_and_matches_every_virtual_name() -> None:
+    """It satisfies no prerequisite, and every deny matches it."""
     policy = parse_policies(
         {
             "version": 1,
@@ -340,8 +340,8 @@ def test_what_is_understood_in_part_is_no_evidence_and_fits_every_virtual_name()
     assert monitor.propose(push).action == "deny"
 
 
-def test_preflight_says_which_tools_are_understood_in_part() -> None:
-    """With the parameters, and what that means."""
+def test_preflight_reports_tools_that_are_understood_in_part() -> None:
+    """With their parameters and the consequence."""
     tools = tools_given([{"name": "run_command", "parameters": {"properties": {"command": {}, "args": {}}}}])
     found = preflight(merge_policies(policies(PUSH, "deny")), Capabilities(gate="all", tools=tools))
 

@@ -1,4 +1,4 @@
-"""A real langchain agent, with a scripted model, under `supervise`."""
+"""A real langchain agent with a scripted model, under `supervise`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def anyio_backend() -> str:
 def scripted(
     script: Iterable[AIMessage], tools: list[Any], gate: Any, *, narrow: bool = True
 ) -> tuple[Any, list[list[str]]]:
-    """An agent whose model gives the messages of a script, and the tools that the model was offered each time."""
+    """An agent whose model returns scripted messages, and the tools that the model was offered each time."""
     from langchain.agents import create_agent
     from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
 
@@ -48,7 +48,7 @@ def scripted(
 
 
 def response(text: str = "", *calls: tuple[str, str, dict[str, Any]]) -> AIMessage:
-    """What the model says and asks for: id, name and arguments of each call."""
+    """A model response with text and calls: id, name and arguments of each."""
     from langchain_core.messages import AIMessage
 
     tool_calls = [{"id": call_id, "name": name, "args": args} for call_id, name, args in calls]
@@ -57,7 +57,7 @@ def response(text: str = "", *calls: tuple[str, str, dict[str, Any]]) -> AIMessa
 
 
 def agent(directory: Path, gate: Any, *script: AIMessage) -> Any:
-    """An agent with tools that make and remove files."""
+    """An agent with tools that write and remove files."""
 
     async def make(path: str) -> str:
         """Make a file."""
@@ -72,8 +72,8 @@ def agent(directory: Path, gate: Any, *script: AIMessage) -> Any:
     return scripted(script, [make, rm], gate)[0]
 
 
-async def test_a_refused_call_has_no_effect_and_the_model_is_told(tmp_path: Path) -> None:
-    """Its sibling runs; usage and turns are reported."""
+async def test_a_denied_call_has_no_effect_and_the_model_gets_the_reason(tmp_path: Path) -> None:
+    """Parallel calls run. Usage and turns are reported."""
     policy = Policy(name="p", tool_rules=(Deny(("rm",), action="deny"),))
     script = (response("", ("1", "make", {"path": "a"}), ("2", "rm", {"path": "a"})), response("done"))
     async with supervise([policy], prompt="go") as gate:
@@ -87,8 +87,8 @@ async def test_a_refused_call_has_no_effect_and_the_model_is_told(tmp_path: Path
     assert [(e.tool_call_id, e.turn) for e in gate.result.events if isinstance(e, ToolCallStarted)] == [("1", 1)]
 
 
-async def test_what_the_provider_runs_itself_is_reported(tmp_path: Path) -> None:
-    """By its name, an MCP server's by that of the server too; a policy that denies it ends the run."""
+async def test_tools_that_the_provider_runs_are_reported(tmp_path: Path) -> None:
+    """By name, with the server's for MCP tools. A policy that denies one ends the run."""
     blocks: list[str | dict[str, Any]] = [
         {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {"query": "x"}},
         {"type": "web_search_tool_result", "tool_use_id": "s1", "content": [{"url": "u"}]},
@@ -111,7 +111,7 @@ async def test_what_the_provider_runs_itself_is_reported(tmp_path: Path) -> None
 
 
 async def test_a_token_limit_stops_the_calls_of_the_response_that_exceeds_it(tmp_path: Path) -> None:
-    """The agent is cancelled where it waits."""
+    """The agent is cancelled where it awaits."""
     script = (response("", ("1", "make", {"path": "a"})), response("", ("2", "make", {"path": "b"})))
     with pytest.raises(PolicyViolationError):
         async with supervise([Policy(name="p", limits=Limits(max_total_tokens=15))]) as gate:
@@ -120,8 +120,8 @@ async def test_a_token_limit_stops_the_calls_of_the_response_that_exceeds_it(tmp
     assert [path.name for path in tmp_path.iterdir()] == ["a"]  # noqa: ASYNC240
 
 
-async def test_a_call_with_arguments_that_make_no_sense_has_failed(tmp_path: Path) -> None:
-    """Though the framework makes a message of it."""
+async def test_a_call_with_invalid_arguments_has_failed(tmp_path: Path) -> None:
+    """Although the framework turns the error into a message."""
     async with supervise([Policy(name="open")]) as gate:
         running = agent(tmp_path, gate, response("", ("1", "make", {"no": "x"})), response("done"))
         ended = await running.ainvoke({"messages": [("user", "go")]})
@@ -130,8 +130,8 @@ async def test_a_call_with_arguments_that_make_no_sense_has_failed(tmp_path: Pat
     assert [e.tool_call_id for e in gate.result.events if isinstance(e, ToolCallFailed)] == ["1"]
 
 
-async def test_the_calls_of_an_agent_that_a_tool_runs_name_it_and_count(tmp_path: Path) -> None:
-    """Its responses are part of its parent's, whatever ids its model uses; its usage counts."""
+async def test_the_calls_of_an_agent_that_a_tool_runs_name_that_tools_call_and_count(tmp_path: Path) -> None:
+    """Its responses belong to its parent's, with any ids of its model; its usage counts."""
     policy = Policy(name="p", tool_rules=(Deny(("rm",), action="deny"),), limits=Limits(max_turns=2))
     tool_calls = (("1", "make", {"path": "a"}), ("2", "rm", {"path": "a"}))
     async with supervise([policy]) as gate:
@@ -151,15 +151,15 @@ async def test_the_calls_of_an_agent_that_a_tool_runs_name_it_and_count(tmp_path
 
 
 async def test_an_agent_that_is_not_awaited_runs_nothing(tmp_path: Path) -> None:
-    """A call could not be held."""
+    """Its calls could not be held."""
     async with supervise([Policy(name="open")]) as gate:
         with pytest.raises(RuntimeError, match="`ainvoke`"):
             agent(tmp_path, gate, response("x")).invoke({"messages": [("user", "go")]})
 
 
 @pytest.mark.parametrize("narrow", [True, False])
-async def test_an_attempt_at_a_tool_that_was_not_offered_is_judged(narrow: bool) -> None:
-    """It is the gate that refuses it, and the run goes on."""
+async def test_a_call_of_a_tool_that_was_not_offered_is_evaluated(narrow: bool) -> None:
+    """The gate denies it, and the run continues."""
 
     async def make(path: str) -> str:
         """Make a file."""

@@ -1,4 +1,4 @@
-"""A replay: the recorded stream again, asked for at the gate, without what did not run."""
+"""Replaying a recorded session: its calls are proposed to the gate again, and calls that did not run are left out."""
 
 import gzip
 from collections.abc import Sequence
@@ -38,8 +38,8 @@ RECORDING: Sequence[ev.Event] = (
 
 
 @pytest.mark.anyio
-async def test_a_replay_leaves_out_whatever_the_supervisor_recorded() -> None:
-    """Of every type that no adapter may report, so that none is taken for a lie of the agent's."""
+async def test_a_replay_omits_everything_the_supervisor_recorded() -> None:
+    """For every type that no adapter may report, so that none is rejected as a false report."""
     full = ev.ErrorOccurred(code=ev.USER_MESSAGES_FULL, message="no more are recorded")
     ours = (ev.BudgetReserved(), ev.NetJoined(name="n"), ev.NetLeft(name="n"), ev.RecordPruned(), full)
     result = await run_once(ReplayAdapter([*RECORDING[:-1], *ours, RECORDING[-1]]), "go", policies=())
@@ -49,9 +49,9 @@ async def test_a_replay_leaves_out_whatever_the_supervisor_recorded() -> None:
 
 
 @pytest.mark.anyio
-async def test_a_gated_replay_asks_for_each_call_and_reports_the_rest() -> None:
-    """Calls go to the gate once, the supervisor's own records are left out, and so is the prompt, which it records of
-    the run itself; the output stays.
+async def test_a_gated_replay_proposes_each_call_and_reports_the_rest() -> None:
+    """Calls go to the gate once. The supervisor's own events are omitted, and so is the prompt, which it records
+    itself; the output stays.
     """
     done = await Drive(ReplayAdapter(RECORDING)).run("another prompt")
     same = await Drive(ReplayAdapter(RECORDING)).run("fix it")
@@ -70,8 +70,8 @@ async def test_a_gated_replay_asks_for_each_call_and_reports_the_rest() -> None:
 
 
 @pytest.mark.anyio
-async def test_observing_reports_the_calls_as_they_were_recorded() -> None:
-    """Without a gate nothing is asked, and nothing is left out but the supervisor's records."""
+async def test_an_observing_replay_reports_calls_as_recorded() -> None:
+    """Without a gate, only the supervisor's events are omitted."""
     done = await Drive(ReplayAdapter(RECORDING, gated=False), refuse={"bash"}).run()
 
     assert done.proposed == []
@@ -94,7 +94,7 @@ async def test_a_recording_without_requests_is_gated_by_its_started_calls() -> N
 
 @pytest.mark.anyio
 async def test_a_call_denied_in_the_recording_and_allowed_now_has_failed() -> None:
-    """There is no outcome to report: it never ran."""
+    """It never ran, so it has no outcome."""
     events = [
         ev.ToolCallRequested(tool_call_id="a", tool_name="x"),
         ev.ToolCallDenied(tool_call_id="a", tool_name="x"),
@@ -111,7 +111,7 @@ async def test_a_call_denied_in_the_recording_and_allowed_now_has_failed() -> No
 
 @pytest.mark.anyio
 async def test_a_call_that_started_with_another_input_is_reported() -> None:
-    """What really ran is not what was requested: the supervisor judges it again."""
+    """The supervisor evaluates the input that ran again."""
     events = [
         ev.ToolCallRequested(tool_call_id="a", tool_name="x", tool_input={"n": 1}),
         ev.ToolCallStarted(tool_call_id="a", tool_name="x", tool_input={"n": 2}),
@@ -124,8 +124,8 @@ async def test_a_call_that_started_with_another_input_is_reported() -> None:
 
 @pytest.mark.trio
 @pytest.mark.parametrize(("pace", "seconds"), [("original", 10_800), ("flat", 0), (60, 180)])
-async def test_the_pace_is_kept_on_the_clock_of_the_loop(autojump_clock: object, pace: float, seconds: float) -> None:
-    """Recorded times are kept, divided, or ignored; in virtual time none of it takes long."""
+async def test_the_pace_follows_the_event_loops_clock(autojump_clock: object, pace: float, seconds: float) -> None:
+    """Recorded times are kept, divided, or ignored; in virtual time."""
     before = anyio.current_time()
     await Drive(ReplayAdapter(RECORDING, pace=pace)).run()
 
@@ -134,7 +134,7 @@ async def test_the_pace_is_kept_on_the_clock_of_the_loop(autojump_clock: object,
 
 @pytest.mark.anyio
 async def test_a_replay_can_be_cancelled_while_it_waits() -> None:
-    """The one rung ends the stream in the middle of a recorded silence of hours."""
+    """The only cancel step ends the stream within a recorded silence of hours."""
     adapter = ReplayAdapter(RECORDING, pace="original")
     with anyio.fail_after(PATIENCE_S):
         done = await Drive(adapter, cancel_when=lambda event: event.type == "turn_started").run()
@@ -146,7 +146,7 @@ async def test_a_replay_can_be_cancelled_while_it_waits() -> None:
 @pytest.mark.anyio
 @pytest.mark.parametrize("packed", [False, True])
 async def test_a_recording_is_read_from_a_file(tmp_path: Path, packed: bool) -> None:
-    """One event a line, gzip or plain, gives the same stream as the events themselves."""
+    """One event a line, gzipped or plain, gives the same stream as the events."""
     data = b"\n".join(ev.encode_event(event) for event in RECORDING) + b"\n"
     path = tmp_path / "recording"
     path.write_bytes(gzip.compress(data) if packed else data)
@@ -165,8 +165,8 @@ async def test_a_recording_is_read_from_a_file(tmp_path: Path, packed: bool) -> 
     (b"", ": no events"),
     (b"\x1f\x8b\x07damaged file", ":1: damaged gzip file"),
 ])  # fmt: skip
-def test_a_bad_line_is_one_clear_error(tmp_path: Path, content: bytes, message: str) -> None:
-    """It names the file and the line."""
+def test_a_bad_line_is_one_error(tmp_path: Path, content: bytes, message: str) -> None:
+    """With the file and the line."""
     path = tmp_path / "bad.jsonl"
     path.write_bytes(content)
 
@@ -176,8 +176,8 @@ def test_a_bad_line_is_one_clear_error(tmp_path: Path, content: bytes, message: 
     assert str(caught.value).startswith(f"{path}{message}")
 
 
-def test_what_makes_no_sense_is_one_clear_error(tmp_path: Path) -> None:
-    """A file that is not there, a recording of what events were read from, a pace without a sense."""
+def test_invalid_arguments_are_an_error(tmp_path: Path) -> None:
+    """A missing file, a recording instead of its events, an invalid pace."""
     with pytest.raises(TraceError, match="no such file"):
         ReplayAdapter(tmp_path / "none.jsonl")
     with pytest.raises(UsageError, match="`recording` is events"):
@@ -188,7 +188,7 @@ def test_what_makes_no_sense_is_one_clear_error(tmp_path: Path) -> None:
             ReplayAdapter(RECORDING, pace=pace)
 
 
-def test_what_it_can_do_comes_from_the_recording() -> None:
+def test_its_capabilities_come_from_the_recording() -> None:
     """Model, tools and cost are those of the recorded run."""
     can = ReplayAdapter(RECORDING).capabilities
 
@@ -206,8 +206,8 @@ steps:
 
 
 @pytest.mark.anyio
-async def test_a_supervised_record_can_be_replayed_under_another_policy(tmp_path: Path) -> None:
-    """What was allowed then is refused now; nothing of the first supervisor's own records comes twice."""
+async def test_a_supervised_log_can_be_replayed_under_another_policy(tmp_path: Path) -> None:
+    """Calls allowed then are denied now, and no event of the first supervisor comes twice."""
     first = await run_once(ScriptedAdapter(SCRIPT, workspace=tmp_path), "go", policy=Policy(name="open"))
     strict = Policy(name="strict", tool_rules=(Deny(("bash",), action="deny"),))
 
@@ -222,7 +222,7 @@ async def test_a_supervised_record_can_be_replayed_under_another_policy(tmp_path
 @pytest.mark.anyio
 @pytest.mark.parametrize("requested", [True, False])
 async def test_a_subagents_calls_keep_the_call_that_started_it(requested: bool) -> None:
-    """At the gate, in the record and in the result of a replay, and of a replay of that."""
+    """At the gate, in the log and in the result of a replay, and of a replay of that."""
     kind = ev.ToolCallRequested if requested else ev.ToolCallStarted
     recording: list[ev.Event] = [
         kind(tool_call_id="a", tool_name="task", turn=1),

@@ -1,4 +1,4 @@
-"""Command lines as runs: all of a line is judged before any of it runs."""
+"""Command lines as runs: a whole line is evaluated before any of it runs."""
 
 from pathlib import Path
 from typing import Any
@@ -26,8 +26,8 @@ def made_in(directory: Path) -> list[str]:
     return sorted(path.name for path in directory.iterdir())
 
 
-async def test_a_line_is_asked_for_whole_and_in_parts_and_then_runs(tmp_path: Path) -> None:
-    """The line is a call of `bash`; each part a call named as its command, told apart by number."""
+async def test_a_line_is_proposed_whole_and_in_parts_and_then_runs(tmp_path: Path) -> None:
+    """The line is a call of `bash`. Each part is a call named after its command, with a number."""
     done = await run("touch a && ls | cat", tmp_path)
 
     assert [(call.id, call.name) for call in done.proposed] == [
@@ -52,8 +52,8 @@ async def test_a_line_is_asked_for_whole_and_in_parts_and_then_runs(tmp_path: Pa
     *("touch a; env X=1 rm b", "touch a; echo b | xargs rm", "touch a; cat <<E\n$(rm b)\nE"),
     *("touch a; f() { rm b; }; f", "touch a; /bin/rm b", "touch a; \\rm b"),
 ])  # fmt: skip
-async def test_if_any_part_is_refused_nothing_runs(tmp_path: Path, line: str) -> None:
-    """Not even what stands before it; what was allowed before has failed."""
+async def test_if_any_part_is_denied_nothing_runs(tmp_path: Path, line: str) -> None:
+    """Not even earlier parts, whose allowed calls have failed."""
     (tmp_path / "b").touch()
     done = await run(line, tmp_path, refuse={"rm"})
 
@@ -67,8 +67,8 @@ async def test_if_any_part_is_refused_nothing_runs(tmp_path: Path, line: str) ->
     assert done.outcomes(done.proposed[-1].id) == []
 
 
-async def test_the_whole_line_can_be_refused(tmp_path: Path) -> None:
-    """Denying `bash` denies every line; nobody is asked about parts in vain."""
+async def test_the_whole_line_can_be_denied(tmp_path: Path) -> None:
+    """Denying `bash` denies every line, and its parts are not proposed."""
     done = await run("touch a", tmp_path, refuse={"bash"})
 
     assert [call.name for call in done.proposed] == ["bash"]
@@ -79,8 +79,8 @@ async def test_the_whole_line_can_be_refused(tmp_path: Path) -> None:
     ("line", "message"),
     [("touch a; if", "cannot be parsed"), ("touch a; $X b", "known only when it runs"), ("", "no command")],
 )
-async def test_what_cannot_be_judged_does_not_run(tmp_path: Path, line: str, message: str) -> None:
-    """Nothing is asked and nothing runs; the error says what to do."""
+async def test_an_unparsable_line_does_not_run(tmp_path: Path, line: str, message: str) -> None:
+    """Nothing is proposed, and the error says what to do."""
     done = await run(line, tmp_path)
 
     assert made_in(tmp_path) == []
@@ -92,7 +92,7 @@ async def test_what_cannot_be_judged_does_not_run(tmp_path: Path, line: str, mes
 
 
 async def test_an_allow_list_may_name_dynamic_commands(tmp_path: Path) -> None:
-    """Named, they are put to the gate like any call; a wildcard does not name them."""
+    """Named, they go to the gate like any call; a wildcard does not name them."""
     named = Policy(name="p", tool_rules=(Allow(("*", "dynamic")),))
     wild = Policy(name="p", tool_rules=(Allow(("*",)), Deny(("rm",))))
     line = "X=touch; $X a"
@@ -120,15 +120,15 @@ async def test_a_line_that_fails_completes_with_its_exit_code(tmp_path: Path) ->
     assert done.events[-1].output["exit_code"] == 1
 
 
-async def test_parts_of_which_nobody_knows_whether_they_ran_have_no_outcome(tmp_path: Path) -> None:
-    """`false || true` succeeds; that is no evidence that either of them did."""
+async def test_parts_that_may_not_have_run_have_no_outcome(tmp_path: Path) -> None:
+    """`false || true` succeeds, which proves nothing about either part."""
     done = await run("false || true", tmp_path)
 
     assert [len(done.outcomes(call.id)) for call in done.proposed] == [1, 0, 0]
 
 
-async def test_the_environment_cannot_give_a_name_another_meaning(tmp_path: Path) -> None:
-    """Functions and start-up files of the environment are not taken over."""
+async def test_the_environment_cannot_redefine_a_command(tmp_path: Path) -> None:
+    """Its functions and start-up files are not used."""
     (tmp_path / "start").write_text("touch from-start-up\n")
     injected = {"BASH_FUNC_ls%%": "() { touch evil; }", "BASH_ENV": str(tmp_path / "start")}
     adapter = ShellAdapter(cwd=tmp_path, env={"PATH": "/usr/bin:/bin", "A": "1", **injected})
@@ -140,8 +140,8 @@ async def test_the_environment_cannot_give_a_name_another_meaning(tmp_path: Path
     assert done.events[-1].output["stdout"] == "start\n1\n"
 
 
-async def test_cancelling_while_a_part_is_held_runs_nothing(tmp_path: Path) -> None:
-    """What was allowed before it has failed; the held part has no outcome."""
+async def test_a_cancel_while_a_part_is_pending_runs_nothing(tmp_path: Path) -> None:
+    """Parts allowed before it have failed; the pending part has no outcome."""
 
     async def hold(call: ToolCall) -> GateAnswer:
         if call.name == "rm":
@@ -157,16 +157,18 @@ async def test_cancelling_while_a_part_is_held_runs_nothing(tmp_path: Path) -> N
     assert [len(drive.done.outcomes(call.id)) for call in drive.done.proposed] == [1, 1, 0]
 
 
-async def test_a_line_past_its_time_has_failed(tmp_path: Path) -> None:
-    """The adapter's own bound ends it and says so."""
+async def test_a_line_that_times_out_has_failed(tmp_path: Path) -> None:
+    """By the adapter's own timeout, which it reports."""
     done = await Drive(ShellAdapter(cwd=tmp_path, timeout_s=0.2)).run("sleep 72002")
 
     assert isinstance(done.events[-1], RunCompleted)
     assert done.events[-1].output["timed_out"] is True
 
 
-async def test_what_is_missing_is_reported_before_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A directory, and bash: no shell, no run."""
+async def test_a_missing_requirement_is_an_error_before_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A directory, and bash."""
     with pytest.raises(ProviderUnavailableError, match="there is no working directory"):
         await ShellAdapter(cwd=tmp_path / "gone").prepare()
     monkeypatch.setenv("PATH", "")
@@ -176,7 +178,7 @@ async def test_what_is_missing_is_reported_before_the_start(tmp_path: Path, monk
 
 
 def test_its_capabilities_are_declared() -> None:
-    """Every call is gated, none rewritten; only an allowed `dynamic` is compiled."""
+    """Every call is gated, none rewritten; only an allowed `dynamic` becomes an option."""
     adapter = ShellAdapter()
     options = adapter.compile(Policy(name="p", tool_rules=(Allow(("bash", "dynamic")),)))
 

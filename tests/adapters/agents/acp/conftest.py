@@ -1,4 +1,4 @@
-"""The scripted agent and the real ones, for the tests of this folder."""
+"""Fixtures for ACP agents: the scripted agent and the real ones."""
 
 from acp_bench import anyio_backend, bench, model_api, scripts, touch
 

@@ -1,13 +1,13 @@
-"""An agent of the Agent Client Protocol that does what a script says: `scripted_agent.py SCRIPT [RECEIVED]`.
+"""A scripted agent of the Agent Client Protocol: `scripted_agent.py SCRIPT [RECEIVED]`.
 
-SCRIPT is JSON: `prompts` (a list of steps for each prompt), `at` (steps to take when a method arrives, in its
-place), `after` (steps to take after its answer), `loads`, `greeting`, `session` (more fields of the answers).
-RECEIVED is a file that gets every line.
+SCRIPT is JSON: `prompts` (a list of steps for each prompt), `at` (steps to run when a method arrives, instead of
+handling it), `after` (steps to run after its answer), `loads`, `greeting`, `session` (more fields of the answers).
+RECEIVED is a file to which every received line is written.
 
-Steps: {"say"}, {"think"}, {"update"}, {"raw"}, {"long"}, {"cut"}, {"exit"}, {"silence"}, {"call", ...},
-{"together": [calls]}, {"answer": result}, {"error": error}, {"stop": reason, ...}, {"ask": method}; with "late",
-they are taken after a cancel too. A call: "call" (id), "title", "kind", "run" (a command), "asks" (true),
-"announced" (true), "options", "fields" (more that is said of it), "question" (the same, in the question).
+Steps: {"say"}, {"think"}, {"update"}, {"raw"}, {"long"}, {"cut"}, {"exit"}, {"silence"}, {"call", ...}, {"together":
+[calls]}, {"answer": result}, {"error": error}, {"stop": reason, ...}, {"ask": method}; with "late", they run even
+after a cancel. A call: "call" (id), "title", "kind", "run" (a command), "asks" (true), "announced" (true), "options",
+"fields" (more fields of its updates), "question" (the same for its permission request).
 """
 
 import json
@@ -26,7 +26,7 @@ OPTIONS = [
 
 
 class Agent:
-    """One conversation; requests are taken one after another, answers and cancels as they come."""
+    """One conversation. Requests are handled in turn; answers and cancels as they arrive."""
 
     def __init__(self, script: dict[str, Any], received: str | None) -> None:
         self.script = script
@@ -87,7 +87,7 @@ class Agent:
         return ended or {"result": {"stopReason": "cancelled" if self.cancelled.is_set() else "end_turn"}}
 
     def play(self, steps: list[dict[str, Any]]) -> dict[str, Any] | None:
-        """Take the steps; what is returned is the answer to the request they belong to."""
+        """Run the steps; returns the answer to the request they belong to."""
         for step in steps:
             if self.cancelled.is_set() and not step.get("late"):
                 continue
@@ -186,7 +186,7 @@ class Agent:
 
 
 def about(call: dict[str, Any]) -> dict[str, Any]:
-    """What is said of a call."""
+    """The fields that describe a call."""
     announced = {
         "toolCallId": call["call"],
         "title": call.get("title", call["call"]),

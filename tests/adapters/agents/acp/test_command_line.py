@@ -1,4 +1,4 @@
-"""ACP agents from the command line, and what a probe finds an agent to ask about."""
+"""ACP agents on the command line, and the probe, which finds out what an agent asks about."""
 
 import json
 import os
@@ -26,11 +26,11 @@ CALLS: list[list[Any]] = [
     ["write_file", {"file_path": BY_EDIT, "content": "probe"}],
     ["read_file", {"file_path": BY_EDIT}],
 ]
-"""What a model does that is told to make two files and to read one."""
+"""The calls of a model that is told to write two files and to read one."""
 
 
-def test_an_agent_is_run_by_its_command(tmp_path: Path, touch: Any) -> None:
-    """What it asks about is held to the policy."""
+def test_an_agent_runs_by_its_command(tmp_path: Path, touch: Any) -> None:
+    """The policy is enforced on the calls that it asks about."""
     work, policy = tmp_path / "work", tmp_path / "p.yaml"
     work.mkdir()
     policy.write_text(POLICY)
@@ -48,7 +48,7 @@ def test_an_agent_is_run_by_its_command(tmp_path: Path, touch: Any) -> None:
     (["--adapter", "acp", "--set", 'command=["a"]', "go", "--", "a"], "needs one command that starts its agent"),
     (["--adapter", "shell", "make", "test"], "`test` is unexpected: the adapter `shell` takes no command"),
 ])  # fmt: skip
-def test_a_command_that_is_missing_or_not_due_is_named(arguments: list[str], message: str) -> None:
+def test_a_missing_or_superfluous_command_is_named(arguments: list[str], message: str) -> None:
     """Before anything is started."""
     result = CliRunner().invoke(app, ["run", "--policy", "p.yaml", *arguments])
 
@@ -56,8 +56,8 @@ def test_a_command_that_is_missing_or_not_due_is_named(arguments: list[str], mes
 
 
 @pytest.mark.slow
-def test_a_probe_of_a_real_agent_says_what_it_asked_about(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commands and writing, not reading; its refusals hold."""
+def test_a_probe_of_a_real_agent_reports_what_it_asked_about(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands and writes, not reads; it obeys denials."""
     command, env = bench.command("gemini"), bench.environment("gemini")
     for variable in set(os.environ) - {"PYTEST_CURRENT_TEST"}:
         monkeypatch.delenv(variable)
@@ -78,7 +78,7 @@ READ = {"call": "c3", "kind": "read", "asks": False}
 
 @pytest.fixture
 def made_by(scripts: Any) -> Callable[..., Callable[[Path], AcpAdapter]]:
-    """Makes adapters for an agent that does what a script says."""
+    """Creates adapters for an agent with this script."""
 
     def making(*steps: dict[str, Any], **script: Any) -> Callable[[Path], AcpAdapter]:
         return lambda folder: scripts.adapter(*steps, adapter={"cwd": folder}, **script)
@@ -87,7 +87,7 @@ def made_by(scripts: Any) -> Callable[..., Callable[[Path], AcpAdapter]]:
 
 
 async def probed(make: Callable[[Path], AcpAdapter], tmp_path: Path) -> ProbeReport:
-    """What a probe reports."""
+    """The report of a probe."""
     folder = tmp_path / "probed"
     folder.mkdir()
     with anyio.fail_after(PATIENCE_S):
@@ -109,15 +109,15 @@ PROBED: dict[str, tuple[list[dict[str, Any]], dict[str, Any]]] = {
 
 @pytest.mark.parametrize("asks", PROBED)
 async def test_a_probe_reports_what_the_agent_asks_about(made_by: Any, tmp_path: Path, asks: str) -> None:
-    """And whether its refusals hold: a question of one that acts all the same is a courtesy."""
+    """It also reports if the agent obeys denials: one that acts anyway asks only as a courtesy."""
     steps, reported = PROBED[asks]
     report = await probed(made_by(*steps, refusal_ends=asks.startswith("everything")), tmp_path)
 
     assert {name: getattr(report, name) for name in reported} == reported
 
 
-async def test_a_probe_needs_an_empty_folder_and_an_agent_that_works(made_by: Any, tmp_path: Path) -> None:
-    """What is there is not touched."""
+async def test_a_probe_needs_an_empty_folder_and_a_working_agent(made_by: Any, tmp_path: Path) -> None:
+    """Existing files are not touched."""
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "x").touch()
     with pytest.raises(UsageError, match="is not an empty folder"):

@@ -1,4 +1,4 @@
-"""The shipped conformance suite of the Adapter port, on a scripted agent."""
+"""The shipped conformance suite for adapters, on a scripted ACP agent."""
 
 import json
 import sys
@@ -23,7 +23,7 @@ COMMAND = [sys.executable, str(Path(__file__).parent / "scripted_agent.py")]
 
 
 class ScriptedAgent(AdapterChecks):
-    """Commands, each asked about."""
+    """Its calls are commands; it asks about each."""
 
     has_client = True
     without = frozenset({"delegating", "offering", "using"})
@@ -65,7 +65,7 @@ class ScriptedAgent(AdapterChecks):
 
 @pytest.mark.anyio
 class TestAcpAdapter(ScriptedAgent, AdapterConformance):
-    """An agent of which nothing is known, that looks around unasked."""
+    """An unknown agent, which reads files unasked."""
 
     row = "acp"
 
@@ -85,12 +85,12 @@ class TestAcpAdapter(ScriptedAgent, AdapterConformance):
 class TestAskingAcpAgent(
     ScriptedAgent, GatingChecks, RefusingChecks, CancellingChecks, CrashingChecks, ShowingChecks, SupervisingChecks
 ):
-    """One that is known to ask before every call, and to tell what it used; on the second backend."""
+    """An agent known to ask before every call and to report its usage; on the second backend."""
 
     traits = AgentTraits(gate="all", usage="at_end", reports_cost=True)
 
     def using(self) -> tuple[Agent, Usage]:
-        """Tokens with the answer, the cost before."""
+        """The tokens come with the answer, the cost before it."""
         cost = {"sessionUpdate": "usage_update", "used": 1, "size": 2, "cost": {"amount": 0.5, "currency": "USD"}}
         steps: list[dict[str, Any]] = [{"update": cost}, {"stop": "end_turn", "fields": {"usage": USED}}]
         return self._agent(steps), Usage(input_tokens=14, output_tokens=2, cache_read_tokens=4, cost_usd=0.5)

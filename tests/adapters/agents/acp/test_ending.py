@@ -1,4 +1,4 @@
-"""However an agent ends, or does not, the run ends once, soon, and says why."""
+"""However an agent ends, or does not end, its run ends once, soon, with a reason."""
 
 from typing import Any
 
@@ -37,7 +37,7 @@ BAD_STARTS: list[tuple[dict[str, Any], str | None, type[ProviderError], str]] = 
         UnknownSessionError,
         "does not resume session `gone`: Internal error: No such session",
     ),
-    # it may have the session, which is not begun anew
+    # it may have the session, so the session is not restarted
     ({"loads": True, "at": {"session/load": [LOGIN]}}, "ses-1", ProviderUnavailableError, "is not logged in"),
     ({}, "ses-1", UnknownSessionError, "cannot resume a session"),
 ]
@@ -58,8 +58,8 @@ async def refused(adapter: Any, **more: Any) -> ProviderError:
 async def test_an_agent_that_does_not_start_is_an_error(
     scripts: Any, script: dict[str, Any], resume: str | None, kind: type[ProviderError], says: str
 ) -> None:
-    """It says what the agent did, with its last words, and is of the kind that decides what is tried next. A silent
-    one is given up, though it does not leave when its input is closed.
+    """The error has the agent's last output, and the kind that decides what is tried next. A silent agent is
+    abandoned, even if it does not exit when its input is closed.
     """
     slow = {"stays": True, "adapter": {"start_s": 1.5}} if "within" in says else {}
     adapter = scripts.adapter(**script, **slow)
@@ -69,12 +69,12 @@ async def test_an_agent_that_does_not_start_is_an_error(
     assert says in str(getattr(error, "reason", error))
     if "exit code" in says:
         assert error.details == {"exit_code": 3, "stderr": "last words"}
-    if script == {}:  # what it says at its start counts, and is known from then on
+    if script == {}:  # usage during the start counts, and later totals continue from it
         assert not adapter.capabilities.resume
 
 
-async def test_what_cannot_start_is_named_before_anything_is_started(scripts: Any) -> None:
-    """A program or folder that is not there; a fork, of which the protocol has none that is settled."""
+async def test_an_impossible_start_is_an_error_before_anything_is_started(scripts: Any) -> None:
+    """The program or the folder does not exist, or the run is a fork, for which the protocol has no stable method."""
     with pytest.raises(ProviderUnavailableError, match="there is no program `no-such-agent`"):
         await AcpAdapter(["no-such-agent"]).prepare()
     with pytest.raises(ProviderUnavailableError, match="there is no working directory"):
@@ -88,10 +88,10 @@ async def test_what_cannot_start_is_named_before_anything_is_started(scripts: An
     ("step", "code"),
     [({"exit": 3}, 3), ({"cut": '{"jsonrpc": "2.0", "meth'}, 0), ({"raw": "x"}, None), ({"raw": "[" * 5000}, None)],
 )
-async def test_garbage_is_reported_and_an_early_end_is_an_error(
+async def test_garbage_is_reported_and_an_early_exit_is_an_error(
     scripts: Any, step: dict[str, Any], code: int | None
 ) -> None:
-    """What came before counts."""
+    """Earlier events count."""
     done = await scripts.run(scripts.adapter({"say": "so far"}, step))
 
     assert any(isinstance(event, MessageStreamed) for event in done.events)
@@ -104,8 +104,7 @@ async def test_garbage_is_reported_and_an_early_end_is_an_error(
     assert [event.code for event in garbage] == (["bad_line"] if "exit" not in step else [])
 
 
-async def test_a_line_without_end_is_an_error(scripts: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Memory is bounded."""
+async def test_an_endless_line_is_an_error(scripts: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("proctor.adapters.kit.jsonrpc.MAX_LINE_BYTES", 1000)
     done = await scripts.run(scripts.adapter({"long": 400_000}, {"silence": True}))
 
@@ -113,8 +112,8 @@ async def test_a_line_without_end_is_an_error(scripts: Any, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("reason", ["max_tokens", "max_turn_requests", "refusal", "cancelled", "whatever"])
-async def test_a_turn_that_ends_otherwise_is_a_failed_run(scripts: Any, reason: str) -> None:
-    """The reason is its code."""
+async def test_another_stop_reason_of_the_turn_fails_the_run(scripts: Any, reason: str) -> None:
+    """The error code is that reason."""
     done = await scripts.run(scripts.adapter({"say": "x"}, {"stop": reason}))
 
     last = done.events[-1]
@@ -123,8 +122,8 @@ async def test_a_turn_that_ends_otherwise_is_a_failed_run(scripts: Any, reason: 
     assert last.error["message"]
 
 
-async def test_an_error_instead_of_an_answer_to_the_prompt_is_an_error(scripts: Any) -> None:
-    """The agent's own words are in it."""
+async def test_an_error_response_to_the_prompt_is_an_error(scripts: Any) -> None:
+    """It has the agent's own message."""
     done = await scripts.run(
         scripts.adapter({"error": {"code": -32603, "message": "Internal error", "data": "no key"}})
     )
@@ -133,8 +132,8 @@ async def test_an_error_instead_of_an_answer_to_the_prompt_is_an_error(scripts: 
     assert str(done.error) == "`scripted` refused `session/prompt`: Internal error: no key"
 
 
-async def test_a_cancel_answers_what_is_asked_as_cancelled(scripts: Any, touch: Any) -> None:
-    """Two calls are held; neither runs, the agent ends its turn, and the run ends with the first rung."""
+async def test_a_cancel_answers_open_questions_as_cancelled(scripts: Any, touch: Any) -> None:
+    """Two calls are pending. Neither runs, the agent ends its turn, and the run ends with the first cancel step."""
 
     async def hold(call: ToolCall) -> GateAnswer:
         if len(drive.done.proposed) == 2:
@@ -152,7 +151,7 @@ async def test_a_cancel_answers_what_is_asked_as_cancelled(scripts: Any, touch: 
 
 
 async def test_a_question_after_the_cancel_is_answered_as_cancelled(scripts: Any, touch: Any) -> None:
-    """Late updates are taken in until the agent's answer."""
+    """Late updates are read until the agent's answer."""
     late = {**touch("b"), "late": True}
     adapter = scripts.adapter({"say": "x"}, {"silence": True}, late, {"say": "late words", "late": True})
     done = await scripts.run(adapter, cancel_when=lambda event: isinstance(event, MessageStreamed))
@@ -163,10 +162,10 @@ async def test_a_question_after_the_cancel_is_answered_as_cancelled(scripts: Any
     assert done.error is None
 
 
-async def test_an_agent_deaf_to_the_cancel_is_ended_by_the_next_rungs(
+async def test_an_agent_that_ignores_the_cancel_is_ended_by_the_next_steps(
     scripts: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Closing its input does not help either."""
+    """Closing its input has no effect either."""
     monkeypatch.setattr("proctor.adapters.agents.acp.session.AcpSession.interrupt_s", 0.1)
     adapter = scripts.adapter({"say": "x"}, {"silence": True, "late": True}, stays=True)
     done = await scripts.run(adapter, cancel_when=lambda event: isinstance(event, MessageStreamed))

@@ -1,4 +1,4 @@
-"""What an agent asks before it acts, and how it is answered."""
+"""The gate of ACP agents: what they ask before they act, and how they are answered."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,7 +17,7 @@ NOTHING = [{"optionId": "always", "kind": "allow_always"}, {"optionId": "never",
 
 
 def refusing(*ids: str, **answer: Any) -> Callable[[ToolCall], Any]:
-    """A gate that refuses these calls."""
+    """A gate that denies these calls."""
 
     async def gate(call: ToolCall) -> GateAnswer:
         return GateAnswer(allowed=call.id not in ids, **(answer if call.id in ids else {}))
@@ -25,8 +25,8 @@ def refusing(*ids: str, **answer: Any) -> Callable[[ToolCall], Any]:
     return gate
 
 
-async def test_the_answer_is_for_this_one_call(scripts: Any, touch: Any) -> None:
-    """Of the options offered, always is never picked."""
+async def test_an_answer_covers_only_its_call(scripts: Any, touch: Any) -> None:
+    """Of the offered options, `always` is never chosen."""
     done = await scripts.run(scripts.adapter(touch("a"), touch("b")), answer=refusing("c-b"))
 
     assert scripts.outcomes() == ["once", "no"]
@@ -35,10 +35,10 @@ async def test_the_answer_is_for_this_one_call(scripts: Any, touch: Any) -> None
 
 
 @pytest.mark.parametrize(("options", "message"), [(ALWAYS_ONLY, "no"), (NOTHING, "cancelled")])
-async def test_a_call_that_cannot_be_permitted_alone_is_refused(
+async def test_a_call_that_cannot_be_allowed_alone_is_denied(
     scripts: Any, touch: Any, options: list[dict[str, str]], message: str
 ) -> None:
-    """Nor is it refused for ever."""
+    """It is not denied permanently either."""
     done = await scripts.run(scripts.adapter(touch("a", options=options)))
 
     assert (scripts.outcomes(), scripts.made()) == ([message], [])
@@ -63,11 +63,9 @@ NAMED: list[tuple[dict[str, Any], str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize("announced", [True, False])
-async def test_names_and_inputs_do_not_depend_on_what_the_model_writes(
-    scripts: Any, touch: Any, announced: bool
-) -> None:
-    """The kind of a call is its name; its title is a command as often as not. A question says more than its
-    announcement, and goes over it: what it leaves open stays as announced.
+async def test_names_and_inputs_do_not_depend_on_the_models_text(scripts: Any, touch: Any, announced: bool) -> None:
+    """A call's name is its kind, as its title is often a command. The fields of a question override those of the
+    announcement; missing ones are kept.
     """
     calls = [{"call": f"c{number}", "announced": announced, **call} for number, (call, _, _) in enumerate(NAMED)]
     question = {"rawInput": {"command": "touch b"}, "title": None, "kind": "other"}
@@ -79,8 +77,8 @@ async def test_names_and_inputs_do_not_depend_on_what_the_model_writes(
     assert proposed[-1] == ("execute", {"command": "touch b", "cwd": "/w"})
 
 
-async def test_a_second_question_for_something_else_is_a_call_of_its_own(scripts: Any, touch: Any) -> None:
-    """Refusing it refuses the whole, and what was allowed of it has failed. The same question is the same call."""
+async def test_a_second_question_with_another_input_is_a_separate_call(scripts: Any, touch: Any) -> None:
+    """Denying it denies the whole call, and its allowed part has failed. The same question is the same call."""
     folder = {"call": "c-a", "title": "/etc", "kind": "other", "fields": {"rawInput": {"parentDir": "/etc"}}}
     both = {"together": [touch("a", question=folder["fields"]), touch("a")]}
     done = await scripts.run(scripts.adapter(both, touch("b"), touch("b")))
@@ -90,8 +88,8 @@ async def test_a_second_question_for_something_else_is_a_call_of_its_own(scripts
     assert done.proposed[1].input == {"command": "touch a"}
 
 
-async def test_a_call_that_the_agent_does_not_ask_about_is_reported_while_it_runs(scripts: Any, touch: Any) -> None:
-    """So that a policy can cancel it in the middle."""
+async def test_a_call_without_a_question_is_reported_while_it_runs(scripts: Any, touch: Any) -> None:
+    """So a policy can cancel it."""
     adapter = scripts.adapter(touch("a", run="tail -f /dev/null", asks=False), adapter={"unasked_s": 0.05})
     done = await scripts.run(adapter, cancel_when=lambda event: isinstance(event, ToolCallStarted))
 
@@ -101,8 +99,8 @@ async def test_a_call_that_the_agent_does_not_ask_about_is_reported_while_it_run
     ]
 
 
-async def test_a_call_that_waits_behind_another_question_does_not_count_as_running(scripts: Any, touch: Any) -> None:
-    """Agents say that a call is in progress, and then ask."""
+async def test_a_call_that_waits_behind_another_question_is_not_running(scripts: Any, touch: Any) -> None:
+    """Agents report a call as in progress and ask afterwards."""
     progress = {"update": {"sessionUpdate": "tool_call_update", "toolCallId": "c-b", "status": "in_progress"}}
     progress_sent = anyio.Event()
 
@@ -123,8 +121,8 @@ async def test_a_call_that_waits_behind_another_question_does_not_count_as_runni
     assert not any(isinstance(event, ToolCallStarted) for event in done.events)
 
 
-async def test_a_call_asked_about_after_it_was_reported_is_asked_as_another(scripts: Any, touch: Any) -> None:
-    """The gate holds it all the same."""
+async def test_a_call_asked_about_after_its_report_is_a_new_call(scripts: Any, touch: Any) -> None:
+    """The gate decides on it anyway."""
     output = [{"type": "content", "content": {"type": "text", "text": "some"}}]
     running = {"sessionUpdate": "tool_call_update", "toolCallId": "c-a", "status": "in_progress", "content": output}
     done = await scripts.run(scripts.adapter({"update": running}, touch("a")), answer=refusing("c-a:2"))
@@ -137,8 +135,8 @@ async def test_a_call_asked_about_after_it_was_reported_is_asked_as_another(scri
     ]
 
 
-async def test_a_refusal_that_stops_cancels_the_prompt_once(scripts: Any, touch: Any) -> None:
-    """The agent hears the cancel before the answer."""
+async def test_a_denial_that_cancels_sends_one_cancel(scripts: Any, touch: Any) -> None:
+    """The agent gets it before the answer."""
     done = await scripts.run(scripts.adapter(touch("a"), touch("b")), answer=refusing("c-a", stop=True))
 
     assert len(scripts.received_messages("session/cancel")) == 1
@@ -146,8 +144,8 @@ async def test_a_refusal_that_stops_cancels_the_prompt_once(scripts: Any, touch:
     assert not any(isinstance(event, RunCompleted) for event in done.events)
 
 
-async def test_nothing_is_done_for_the_agent(scripts: Any) -> None:
-    """What it asks us to do would go round the gate."""
+async def test_the_client_side_methods_are_rejected(scripts: Any) -> None:
+    """Files and terminals that the agent requests would bypass the gate."""
     methods = ("fs/write_text_file", "terminal/create", "whatever")
     done = await scripts.run(scripts.adapter(*({"ask": method} for method in methods), {"say": "end"}))
 
@@ -155,8 +153,8 @@ async def test_nothing_is_done_for_the_agent(scripts: Any) -> None:
     assert getattr(done.events[-1], "output", None) == "end"
 
 
-async def test_a_refusal_at_which_the_agent_cancels_its_turn_is_no_failure(scripts: Any, touch: Any) -> None:
-    """Some agents know no other way."""
+async def test_an_agent_that_cancels_its_turn_after_a_denial_has_not_failed(scripts: Any, touch: Any) -> None:
+    """Some agents can't do anything else."""
     done = await scripts.run(scripts.adapter(touch("a"), {"stop": "cancelled"}), answer=refusing("c-a"))
 
     assert isinstance(done.events[-1], RunCompleted)
@@ -164,7 +162,7 @@ async def test_a_refusal_at_which_the_agent_cancels_its_turn_is_no_failure(scrip
 
 @pytest.mark.parametrize(("path", "made"), [("inside", ["a"]), ("secrets/key", [])])
 async def test_a_patch_to_a_denied_path_does_not_run(scripts: Any, touch: Any, path: str, made: list[str]) -> None:
-    """The agent gives it as text and asks with all paths in one; it is proposed by what it does."""
+    """The agent sends it as text and asks once for all its paths. It is proposed by its effect."""
     text = f"*** Begin Patch\n*** Add File: b\n+x\n*** Add File: {path}\n+y\n*** End Patch"
     question = {"rawInput": {"filepath": f"b, {path}", "diff": "+x", "files": [{"filePath": "b"}]}}
     call = touch("a", kind="edit", fields={"rawInput": {"patchText": text}}, question=question)

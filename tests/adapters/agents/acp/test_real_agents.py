@@ -1,4 +1,4 @@
-"""opencode and Gemini CLI, as npm installs them, against scripted model APIs."""
+"""opencode and Gemini CLI, as installed by npm, with scripted model APIs."""
 
 import sys
 import uuid
@@ -23,7 +23,7 @@ CALLS: dict[str, list[Any]] = {
     "gemini": [["run_shell_command", {"command": "touch a", "description": "x"}],
         ["list_directory", {"dir_path": "."}], ["write_file", {"file_path": "b.txt", "content": "x"}]],
 }  # fmt: skip
-"""A command, something harmless that is not asked about, and a file."""
+"""A command, a harmless call that is not asked about, and a file."""
 SUB_AGENTS: dict[str, tuple[str, dict[str, str]]] = {
     "opencode": ("task", {"description": "x", "subagent_type": "general"}),
     "gemini": ("invoke_agent", {"agent_name": "generalist"}),
@@ -39,10 +39,10 @@ async def drive(adapter: Any, prompt: str, **gate: Any) -> Driven:
 @pytest.mark.parametrize(
     ("name", "anyio_backend"), [("opencode", "asyncio"), ("gemini", "trio")], indirect=["anyio_backend"]
 )
-async def test_it_asks_before_it_runs_commands_and_writes_files(bench: Any, name: str) -> None:
-    """Nothing of a call is there before its answer, and nothing of a refused one afterwards. What it does not ask
-    about is reported. Sub-agents do not act: those of opencode are switched off, as nobody would be asked or told of
-    what they do, and Gemini CLI has none.
+async def test_they_ask_before_they_run_commands_and_write_files(bench: Any, name: str) -> None:
+    """A call has no effect before its answer, and a denied one has none at all. Calls without a question are
+    reported. Subagents can't act: opencode's are switched off, since it neither asks about nor reports their calls,
+    and Gemini CLI has none.
     """
     (bench.cwd / "note.txt").write_text("n")
     at_the_gate: list[tuple[str, list[str]]] = []
@@ -82,7 +82,7 @@ async def test_it_asks_before_it_runs_commands_and_writes_files(bench: Any, name
     )
     assert isinstance(events[-1], ev.RunCompleted)
     used = [event for event in events if isinstance(event, ev.TokenUsageUpdated)]
-    if name == "opencode":  # its turn ends with a refusal
+    if name == "opencode":  # its turn ends after a denial
         assert len(bench.asked_model()) == 6
         assert sum(event.cost_usd or 0 for event in used) == pytest.approx(6 * (1000 * 3 + 150) / 1e6)
     else:
@@ -92,8 +92,8 @@ async def test_it_asks_before_it_runs_commands_and_writes_files(bench: Any, name
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)
-async def test_a_command_with_an_exit_code_has_failed(bench: Any) -> None:
-    """Though opencode calls it completed; a rule that waits for its success goes on waiting."""
+async def test_a_command_with_a_nonzero_exit_code_has_failed(bench: Any) -> None:
+    """Although opencode reports it as completed; a rule that needs its success is not satisfied."""
     calls = [["bash", {"description": "x", "command": f"echo tested; exit {code}"}] for code in (3, 0)]
     done = await drive(bench.agent("opencode"), bench.prompt(*({"calls": [call]} for call in calls)))
 
@@ -103,10 +103,10 @@ async def test_a_command_with_an_exit_code_has_failed(bench: Any) -> None:
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)
 @pytest.mark.parametrize(("server", "tool"), [("pay", "write"), ("context7", "get_library_docs")])
-async def test_a_rule_on_the_tool_of_a_server_holds_for_opencodes_name_of_it(
+async def test_a_rule_on_an_mcp_tool_matches_opencodes_name_of_it(
     bench: Any, server: str, tool: str, tmp_path: Path
 ) -> None:
-    """Policies say `mcp__server__tool`; some tools of servers opencode calls searches, none of its own is one."""
+    """Policies say `mcp__server__tool`. opencode reports some tools of servers as searches, but none of its own."""
     program = tmp_path / "server.py"
     source = Path(__file__).parents[2] / "mcp_proxy" / "quick_server.py"
     program.write_text(source.read_text().replace('"write"', f'"{tool}"'))
@@ -127,10 +127,10 @@ async def test_a_rule_on_the_tool_of_a_server_holds_for_opencodes_name_of_it(
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)
 @pytest.mark.parametrize("name", ["opencode", "gemini"])
-async def test_a_session_is_taken_up_and_on_another_machine_replayed_to_the_agent(bench: Any, name: str) -> None:
-    """The model is told what was said before, and cost is that of the run alone. Another home has nothing of it.
+async def test_a_session_is_resumed_and_on_another_machine_replayed(bench: Any, name: str) -> None:
+    """The model gets the earlier messages, and the cost is the run's alone. Another home directory has no session.
 
-    What was said to Gemini is longer than a pipe holds, so that it is still sending it when it takes the next prompt.
+    Gemini's past is longer than a pipe's buffer, so it is still being sent when the agent accepts the next prompt.
     """
     store, policy = MemoryStore(), Policy(name="p", limits=Limits(max_tool_calls=5))
 
@@ -162,7 +162,7 @@ async def test_a_session_is_taken_up_and_on_another_machine_replayed_to_the_agen
 
 @pytest.mark.parametrize("anyio_backend", ["trio"], indirect=True)
 async def test_gemini_whose_launcher_is_killed_has_failed(bench: Any) -> None:
-    """It runs in a child of what was started, which would go on."""
+    """It runs in a child process, which would continue."""
     env = {name: value for name, value in bench.environment("gemini").items() if name != "GEMINI_CLI_NO_RELAUNCH"}
     has_reported = anyio.Event()
 

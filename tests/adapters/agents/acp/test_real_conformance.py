@@ -1,4 +1,4 @@
-"""The shipped conformance suite of the Adapter port, on opencode and Gemini CLI and a scripted model."""
+"""The shipped conformance suite for adapters, on opencode and Gemini CLI with a scripted model."""
 
 import os
 from typing import Any, ClassVar
@@ -37,17 +37,17 @@ ANOTHER_SHOWS_IT = {
     "test_parallel_calls_are_asked_about_and_paired_with_their_outcomes",
     "test_what_runs_unasked_is_reported_when_it_begins",
 }
-"""Tests whose answer is the adapter's own, as the scripted agent shows, and those that `test_real_agents` stands for.
+"""Tests that depend only on the adapter, as the scripted agent shows, and those that `test_real_agents` covers.
 
-PROCTOR_MATRIX=write runs them on these agents as well, which take seconds to start.
+PROCTOR_MATRIX=write runs them on these agents as well, which takes longer.
 """
 STAY = f"trap '' TERM HUP; setsid {SLEEP} & (setsid {SLEEP} &); touch up; {SLEEP}"
 
 
 class RealAgent(AdapterConformance):
-    """An agent that runs real commands: by its tool `shell`; `looks` is a call that it does not ask about.
+    """An agent that runs real commands with its tool `shell`; `looks` is a call without a question.
 
-    One backend is enough: the scripted agent is run on both.
+    One backend is enough, as the scripted agent runs on both.
     """
 
     has_client = True
@@ -82,7 +82,7 @@ class RealAgent(AdapterConformance):
         return self._agent({"status": 400})
 
     def _responses(self) -> list[dict[str, Any]]:
-        """Two that say what they used."""
+        """Two responses that report their usage."""
         return [{**self._commands("alpha")[0], "used": [1000, 10]}, {"text": "x", "used": [200, 5]}]
 
     def _commands(self, *files: str, together: bool = False) -> list[dict[str, Any]]:
@@ -99,7 +99,7 @@ class RealAgent(AdapterConformance):
 @pytest.mark.slow
 @pytest.mark.anyio
 class TestOpencode(RealAgent):
-    """It asks about all but reading."""
+    """It asks about everything but reads."""
 
     row = "acp: opencode"
     name = "opencode"
@@ -107,7 +107,7 @@ class TestOpencode(RealAgent):
     looks: ClassVar = ["read", {"filePath": ".note"}]
 
     def using(self) -> tuple[Agent, Usage]:
-        """It tells what it cost; of the tokens only those of its last response, so none are reported."""
+        """It reports its cost. Of the tokens it reports only those of the last response, so none are counted."""
         cost: Any = pytest.approx((1200 * 3 + 15 * 15) / 1e6)
         return self._agent(*self._responses()), Usage(cost_usd=cost)
 
@@ -115,7 +115,7 @@ class TestOpencode(RealAgent):
 @pytest.mark.slow
 @pytest.mark.anyio
 class TestGemini(RealAgent):
-    """It asks about commands and writing."""
+    """It asks about commands and writes."""
 
     row = "acp: gemini"
     name = "gemini"

@@ -1,4 +1,4 @@
-"""What an agent reports, as events; the session, its model and mode; tokens and cost."""
+"""An ACP agent's reports as events: the session, its model and mode, tokens and cost."""
 
 from typing import Any
 
@@ -26,8 +26,8 @@ def cost(amount: Any, currency: str = "USD") -> dict[str, Any]:
     return {"update": {**update, "cost": {"amount": amount, "currency": currency}}}
 
 
-async def test_words_are_streamed_and_then_given_whole(scripts: Any, touch: Any) -> None:
-    """Words after an outcome belong to a new response; thoughts are only a sign of life."""
+async def test_text_is_streamed_and_then_reported_whole(scripts: Any, touch: Any) -> None:
+    """Text after an outcome belongs to a new response. Thoughts only show that the agent is alive."""
     done = await scripts.run(
         scripts.adapter({"think": "hm"}, {"say": "let "}, {"say": "me"}, touch("a"), {"say": "done"})
     )
@@ -43,8 +43,8 @@ async def test_words_are_streamed_and_then_given_whole(scripts: Any, touch: Any)
     assert getattr(done.events[-1], "output", None) == "done"
 
 
-async def test_a_sub_agents_words_and_calls_are_no_response_of_its_parent(scripts: Any, touch: Any) -> None:
-    """They are part of the one that started it; a call that ran unasked names it too."""
+async def test_a_subagents_text_and_calls_are_no_response_of_its_parent(scripts: Any, touch: Any) -> None:
+    """They belong to the call that started it. A call that ran unasked names that call too."""
     inside = {"_meta": {"claudeCode": {"parentToolUseId": "c-a"}}}
     words = {"content": {"type": "text", "text": "hm"}, **inside}
     update = {"update": {"sessionUpdate": "agent_message_chunk", **words}}
@@ -56,8 +56,8 @@ async def test_a_sub_agents_words_and_calls_are_no_response_of_its_parent(script
     assert [event for event in done.events if isinstance(event, ev.MessageReceived)] == []
 
 
-async def test_updates_of_kinds_not_known_are_kept_as_they_came(scripts: Any) -> None:
-    """Those that say nothing of what it does are left out."""
+async def test_updates_of_unknown_kinds_are_kept_unchanged(scripts: Any) -> None:
+    """Updates without information about actions are dropped."""
     plan = {"sessionUpdate": "plan", "entries": []}
     quiet = {"sessionUpdate": "available_commands_update", "availableCommands": []}
     done = await scripts.run(scripts.adapter({"update": plan}, {"update": quiet}))
@@ -66,8 +66,8 @@ async def test_updates_of_kinds_not_known_are_kept_as_they_came(scripts: Any) ->
     assert kept == [{"type": "acp.plan", "update": plan}]
 
 
-async def test_an_update_that_makes_no_sense_does_not_end_the_run(scripts: Any) -> None:
-    """It is kept, or says nothing; so do a question and an answer of that kind."""
+async def test_an_invalid_update_does_not_end_the_run(scripts: Any) -> None:
+    """It is kept or dropped, and so is an invalid question or answer."""
     updates: list[dict[str, Any]] = [
         {"sessionUpdate": ["x"]},
         {"sessionUpdate": "tool_call", "toolCallId": "c", "kind": []},
@@ -87,8 +87,10 @@ async def test_an_update_that_makes_no_sense_does_not_end_the_run(scripts: Any) 
 
 
 @pytest.mark.parametrize("sent", ["at", "after"])
-async def test_a_session_is_resumed_without_its_past(scripts: Any, sent: str) -> None:
-    """What the agent repeats before or after its answer is not reported again, and past cost is not counted again."""
+async def test_a_resumed_session_does_not_report_its_past(scripts: Any, sent: str) -> None:
+    """Messages that the agent repeats around its answer are not reported again, and past cost is not
+    counted again.
+    """
     call = {
         "sessionUpdate": "tool_call",
         "toolCallId": "old",
@@ -107,16 +109,16 @@ async def test_a_session_is_resumed_without_its_past(scripts: Any, sent: str) ->
 
 
 @pytest.mark.parametrize("endless", [{"say": "old words"}, {"silence": True}])
-async def test_a_history_that_does_not_end_is_an_error(scripts: Any, endless: dict[str, Any]) -> None:
-    """Nothing tells the agent's next message from its last one."""
+async def test_an_endless_history_is_an_error(scripts: Any, endless: dict[str, Any]) -> None:
+    """Nothing separates the agent's next message from its past."""
     adapter = scripts.adapter(loads=True, at={"_proctor/history_sent": [endless]}, adapter={"start_s": 1})
     done = await scripts.run(adapter, resume="ses-1")
 
     assert "history of session `ses-1` within 1 s" in str(done.error)
 
 
-async def test_cost_adds_up_over_the_runs_of_one_adapter(scripts: Any) -> None:
-    """Also where the agent does not repeat it."""
+async def test_cost_is_counted_once_over_several_runs_of_an_adapter(scripts: Any) -> None:
+    """Whether or not the agent repeats its total."""
     adapter = scripts.adapter(cost(1.0), loads=True)
     totals = []
     for resume in (None, "ses-1"):
@@ -131,10 +133,10 @@ async def test_cost_adds_up_over_the_runs_of_one_adapter(scripts: Any) -> None:
     (MODELS, {"model": "small"}, "session/set_model", {"modelId": "small"}),
     (OPTIONS, {"model": "small"}, "session/set_config_option", {"configId": "m", "value": "small"}),
 ])  # fmt: skip
-async def test_a_model_or_mode_is_chosen_before_the_prompt(
+async def test_a_model_or_mode_is_selected_before_the_prompt(
     scripts: Any, session: dict[str, Any], chosen: dict[str, str], method: str, params: dict[str, str]
 ) -> None:
-    """It is in the record of the session."""
+    """The session's event has it."""
     done = await scripts.run(scripts.adapter(session=session, adapter=chosen))
 
     (request,) = scripts.received_messages(method)
@@ -143,16 +145,16 @@ async def test_a_model_or_mode_is_chosen_before_the_prompt(
     assert started.metadata.items() >= chosen.items()
 
 
-async def test_a_mode_that_is_not_offered_is_an_error(scripts: Any) -> None:
-    """It names those that are."""
+async def test_an_unknown_mode_is_an_error(scripts: Any) -> None:
+    """It names the available modes."""
     done = await scripts.run(scripts.adapter(session=MODES, adapter={"mode": "plan"}))
 
     assert isinstance(done.error, ProviderError)
     assert str(done.error) == "`scripted` has no mode `plan`; it offers `ask`, `yolo`"
 
 
-async def test_mcp_servers_are_handed_over(scripts: Any) -> None:
-    """As the protocol writes them."""
+async def test_mcp_servers_are_passed_on(scripts: Any) -> None:
+    """In the protocol's format."""
     servers = [
         {"name": "docs", "command": "/bin/docs", "env": {"A": "1"}},
         {"name": "far", "url": "http://127.0.0.1/mcp", "headers": {"H": "2"}},
@@ -172,14 +174,13 @@ async def test_mcp_servers_are_handed_over(scripts: Any) -> None:
     ({"command": ["x"], "mcp_servers": [{"name": "n"}]}, r"mcp_servers\[0\]"),
     ({"command": ["x"], "mcp_servers": [{"command": "n"}]}, r"mcp_servers\[0\]"),
 ])  # fmt: skip
-def test_arguments_that_make_no_sense_are_refused(options: dict[str, Any], message: str) -> None:
-    """In one sentence."""
+def test_invalid_arguments_are_rejected(options: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         AcpAdapter(**options)
 
 
-def test_what_is_known_of_an_agent_comes_from_its_program() -> None:
-    """Of others the least is assumed; the caller may know more."""
+def test_the_capabilities_of_an_agent_depend_on_its_program() -> None:
+    """For unknown agents the weakest are assumed; the caller may declare more."""
     capabilities = AcpAdapter(["/usr/bin/opencode", "acp"]).capabilities
     unknown = AcpAdapter(["python", "agent.py"]).capabilities
     vouched = AcpAdapter(["python", "agent.py"], traits=AgentTraits(gate="all", usage="at_end")).capabilities
@@ -199,15 +200,15 @@ def test_what_is_known_of_an_agent_comes_from_its_program() -> None:
     ({"inputTokens": 10, "outputTokens": 5, "thoughtTokens": 3, "totalTokens": 18}, (10, 8, 0, 3)),
     ({"inputTokens": None, "outputTokens": 0}, (0, 0, 0, 0)),
 ])  # fmt: skip
-def test_the_total_tells_what_is_counted_among_what(usage: dict[str, Any], expected: tuple[int, ...]) -> None:
-    """Agents differ in whether cached tokens and thoughts come on top."""
+def test_the_total_shows_which_tokens_it_includes(usage: dict[str, Any], expected: tuple[int, ...]) -> None:
+    """Agents differ in whether cached tokens and thoughts are added."""
     (used,) = prompt_usage({"usage": usage}, "m")
 
     assert (used.input_tokens, used.output_tokens, used.cache_read_tokens, used.reasoning_tokens) == expected
 
 
-def test_a_quota_is_read_model_by_model() -> None:
-    """As Gemini tells it; an agent that says nothing used nothing that is known."""
+def test_a_quota_is_parsed_for_each_model() -> None:
+    """In Gemini's format. An agent that reports nothing has no known usage."""
     models = [{"model": "m1", "token_count": {"input_tokens": 7, "output_tokens": 2}}, {"model": "m2"}]
 
     used = list(prompt_usage({"_meta": {"quota": {"token_count": {"input_tokens": 9}, "model_usage": models}}}, None))
@@ -218,7 +219,7 @@ def test_a_quota_is_read_model_by_model() -> None:
 
 
 def test_only_dollars_are_counted() -> None:
-    """A session with an unknown past begins with its first report."""
+    """In a session with an unknown past, counting starts with its first report."""
     fresh, resumed = CostMeter(0.0), CostMeter(None)
     reports = [cost(1.0), cost(9.0, "EUR"), cost(1.0), cost(None), cost(1.5)]
 
@@ -230,8 +231,8 @@ def test_only_dollars_are_counted() -> None:
     ]
 
 
-def test_switches_are_added_to_what_an_agents_environment_has() -> None:
-    """Last, so that they hold; a value that is no object is named."""
+def test_overrides_are_added_to_an_agents_environment() -> None:
+    """Last, so that they apply. A value that is not an object is an error."""
     traits = AgentTraits(switches={"X": {"task": "deny"}})
 
     assert switched({"X": '{"task": "allow", "bash": "ask"}'}, traits) == {"X": '{"bash":"ask","task":"deny"}'}

@@ -1,4 +1,4 @@
-"""The stand-in and the real client, for the tests of this folder."""
+"""Fixtures for Amp: the stand-in and the real client."""
 
 from amp_bench import amp, bench, touch
 from claude_bench import anyio_backend

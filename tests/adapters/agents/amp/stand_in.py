@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
-"""Stands in for the `amp` client, whose agent is on a server: `stand_in.py ... --script SCRIPT`.
+"""A stand-in for the `amp` client, whose agent runs on a server: `stand_in.py ... --script SCRIPT`.
 
-It obeys the permission rules of its settings file as the client does, runs the delegate it names, and writes
+It obeys the permission rules of its settings file as the client does, runs the delegate that they name, and writes
 the client's stream of JSON. SCRIPT is JSON: a list of steps, {"use": [id, tool, input], ...} (with "run", a command;
-"asks": false goes round the rules, "anyway": true runs it though they deny it; "late": shown after it was asked
-about), {"say"}, {"raw"}, {"exit"}, {"silence"},
-{"result": fields}, {"usage"}. It has one thread, T-1. Its standard input and arguments are kept beside the folder it
-works in.
+"asks": false ignores the rules, "anyway": true runs it although they deny it; "late": reported after the question),
+{"say"}, {"raw"}, {"exit"}, {"silence"}, {"result": fields}, {"usage"}. It has one thread, T-1. Its standard input and
+arguments are stored beside its working directory.
 """
 
 import fnmatch
@@ -74,7 +73,7 @@ class Client:
         self.write({"type": "user", "message": {"role": "user", "content": [result]}, "session_id": "T-1"})
 
     def judge(self, tool: str, given: dict[str, Any]) -> str | None:
-        """None if the call may run, else what the model is told."""
+        """None if the call may run, else the text for the model."""
         for rule in self.rules:
             if not fnmatch.fnmatch(tool.lower(), rule["tool"].lower()):
                 continue

@@ -1,4 +1,4 @@
-"""The shipped conformance suite of the Adapter port, on the stand-in."""
+"""The shipped conformance suite for adapters, on Amp's stand-in."""
 
 import json
 import os
@@ -21,7 +21,7 @@ STAND_IN = Path(__file__).parent / "stand_in.py"
 
 
 class Amp(AdapterChecks):
-    """Commands, each put to the gate by the delegate."""
+    """Its calls are commands; the delegate asks the gate about each."""
 
     has_client = True
     without = frozenset({"offering"})
@@ -89,7 +89,7 @@ class Amp(AdapterChecks):
 
 @pytest.mark.anyio
 class TestAmpAdapter(Amp, AdapterConformance):
-    """All of the suite; what the backend could change is below."""
+    """The whole suite. Tests that depend on the backend also run below."""
 
     row = "amp"
 

@@ -1,4 +1,4 @@
-"""The delegate, as the real client runs it and by itself: when in doubt, the call may not run."""
+"""The delegate, run by the real client and alone: if anything is wrong, the call is denied."""
 
 import os
 import subprocess
@@ -31,8 +31,8 @@ async def started(
 
 
 @pytest.mark.parametrize("answer", [GateAnswer(allowed=True), GateAnswer(allowed=False, tell_model="Not here.")])
-async def test_the_real_client_does_as_the_gate_says(amp: str, tmp_path: Path, answer: GateAnswer) -> None:
-    """It asks with the tool's name and input, and tells the model our text."""
+async def test_the_real_client_obeys_the_gate(amp: str, tmp_path: Path, answer: GateAnswer) -> None:
+    """It asks with the tool's name and input, and passes proctor's text to the model."""
     proposed: list[tuple[str, Any]] = []
 
     async def gate(tool: str, given: Any) -> GateAnswer:
@@ -50,10 +50,10 @@ async def test_the_real_client_does_as_the_gate_says(amp: str, tmp_path: Path, a
 @pytest.mark.parametrize(
     "call", [("Bash", "--cmd", "ls"), ("shell_command", "--command", "ls"), ("mcp__docs__find", "--q", "x")]
 )
-async def test_the_real_client_rejects_what_the_policy_denies_without_asking(
+async def test_the_real_client_rejects_denied_tools_without_asking(
     amp: str, tmp_path: Path, call: tuple[str, ...]
 ) -> None:
-    """By either name of its shell, and by the beginning of a name."""
+    """By either name of its shell, and by a prefix."""
 
     async def nobody(tool: str, given: Any) -> GateAnswer:
         raise AssertionError
@@ -65,8 +65,8 @@ async def test_the_real_client_rejects_what_the_policy_denies_without_asking(
     assert (found["action"], found["matchedEntry"]["action"]) == ("reject", "reject")
 
 
-async def test_the_real_client_rejects_when_nobody_answers(amp: str, tmp_path: Path) -> None:
-    """The supervisor is gone, its folder is still there."""
+async def test_the_real_client_rejects_a_call_that_nobody_answers(amp: str, tmp_path: Path) -> None:
+    """The supervisor has gone; its folder still exists."""
     async with open_gate_socket(allow) as socket:
         (socket.folder / "socket").unlink()
         found = await permission(amp, socket, tmp_path, "Read", "--path", "x")
@@ -75,8 +75,8 @@ async def test_the_real_client_rejects_when_nobody_answers(amp: str, tmp_path: P
     assert "cannot be reached" in found["error"]
 
 
-async def test_an_input_that_cannot_be_read_and_a_delegate_with_another_token_are_refused() -> None:
-    """No input at all is an empty one. Who may enter the folder may ask; nobody else."""
+async def test_an_unreadable_input_and_a_wrong_token_are_denied() -> None:
+    """A missing input is an empty one. Any process that can open the folder may ask, and no other."""
     async with open_gate_socket(allow) as socket:
         codes = [(await started(socket, given)).returncode for given in (b"", b"{", b"[" * 2000, b"\xff")]
         (socket.folder / "token").write_text("guessed")
@@ -85,8 +85,8 @@ async def test_an_input_that_cannot_be_read_and_a_delegate_with_another_token_ar
     assert (codes, refused.returncode) == ([0, 2, 2, 2], 2)
 
 
-async def test_an_answer_that_never_comes_is_a_refusal() -> None:
-    """The gate fails, so the supervisor hangs up."""
+async def test_a_missing_answer_is_a_denial() -> None:
+    """The gate raises, so the supervisor closes the connection."""
 
     async def broken(tool: str, given: Any) -> GateAnswer:
         raise RuntimeError
@@ -97,8 +97,8 @@ async def test_an_answer_that_never_comes_is_a_refusal() -> None:
     assert (done.returncode, b"cannot be reached" in done.stderr) == (2, True)
 
 
-async def test_a_delegate_that_cannot_start_is_a_refusal_and_reads_its_input() -> None:
-    """The client ends without a word when nobody reads what it says."""
+async def test_a_delegate_that_cannot_start_denies_and_reads_its_input() -> None:
+    """Otherwise the client exits silently because nobody reads its output."""
     async with open_gate_socket(allow) as socket:
         broken = socket.program.read_text().replace("delegate.py", "gone.py")
         socket.program.write_text(broken)
@@ -107,7 +107,7 @@ async def test_a_delegate_that_cannot_start_is_a_refusal_and_reads_its_input() -
     assert done.returncode == 2
 
 
-async def test_the_delegate_imports_nothing_from_the_folder_it_starts_in(
+async def test_the_delegate_imports_nothing_from_its_working_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The agent may write there."""
@@ -123,8 +123,10 @@ async def test_the_delegate_imports_nothing_from_the_folder_it_starts_in(
     assert done.returncode == 2
 
 
-async def test_the_folder_is_private_and_goes_with_the_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Also where temporary folders have long names."""
+async def test_the_folder_is_private_and_removed_after_the_run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Even if temporary folders have long paths."""
     long = tmp_path / ("x" * 100)
     long.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(long))

@@ -1,4 +1,4 @@
-"""Calls are rejected by the client's rules or put to the gate; what the client reports, how it starts and ends."""
+"""Amp's calls are rejected by its rules or decided at the gate; its reports, its start and its end."""
 
 import os
 from collections.abc import Iterator
@@ -24,8 +24,8 @@ def calls(done: Any) -> list[tuple[str, str]]:
 
 
 async def test_a_call_is_asked_about_before_it_runs(bench: Any, touch: Any) -> None:
-    """The shell has one name and one input; whether the client shows the call before or after makes no odds. The
-    same call twice is two calls, one after the other, each with its own outcome.
+    """The shell has one name and one input. It makes no difference if the client reports the call before or after it.
+    The same call twice is two calls in sequence, each with its own outcome.
     """
     seen: list[list[str]] = []
 
@@ -47,8 +47,8 @@ async def test_a_call_is_asked_about_before_it_runs(bench: Any, touch: Any) -> N
     assert [call.id for call in done.proposed][::4] == ["u-a", "u-again"]
 
 
-async def test_the_client_is_started_with_the_rules_and_the_prompt(bench: Any) -> None:
-    """The caller's own rejections stay first, and the gate is last."""
+async def test_the_client_gets_the_rules_and_the_prompt(bench: Any) -> None:
+    """The caller's rejections come first, and the gate last."""
     own = {"amp.permissions": [{"tool": "Read", "action": "reject"}], "amp.notifications.enabled": False}
     policy = Policy(name="p", tool_rules=(Deny(("mcp__docs__*",)),))
     await bench.run(bench.adapter(settings=own, mode="low"), policy=policy)
@@ -72,21 +72,21 @@ async def test_the_client_is_started_with_the_rules_and_the_prompt(bench: Any) -
     {"amp.permissions": [{"tool": "Bash", "action": "allow"}]},
     {"amp.permissions": "all"},
 ])  # fmt: skip
-async def test_settings_that_go_round_the_gate_are_refused(bench: Any, settings: dict[str, Any]) -> None:
-    """When the adapter is made."""
+async def test_settings_that_bypass_the_gate_are_rejected(bench: Any, settings: dict[str, Any]) -> None:
+    """When the adapter is created."""
     with pytest.raises(UsageError, match="setting `amp"):
         bench.adapter(settings=settings)
 
 
 @pytest.mark.parametrize("argument", ["--settings-file", "--settings-file=x.json", "--executor", "-ox"])
-async def test_arguments_that_go_round_the_gate_are_refused(bench: Any, argument: str) -> None:
-    """The client reads the last settings file that it is given, and runs tools where it is told to."""
+async def test_arguments_that_bypass_the_gate_are_rejected(bench: Any, argument: str) -> None:
+    """The client uses the last settings file in its arguments, and runs tools where they say."""
     with pytest.raises(UsageError, match=f"argument `{argument}`"):
         bench.adapter(arguments=[argument, "orb"])
 
 
-async def test_only_what_the_client_holds_exactly_is_compiled(bench: Any) -> None:
-    """What depends on more than the name, or only warns, is the gate's; an alias is the names it stands for."""
+async def test_only_rules_that_the_client_enforces_exactly_are_compiled(bench: Any) -> None:
+    """Rules on more than the name, or that only warn, stay with the gate. An alias becomes its names."""
     policy = Policy(
         name="p",
         tool_rules=(
@@ -105,10 +105,8 @@ async def test_only_what_the_client_holds_exactly_is_compiled(bench: Any) -> Non
 
 
 @pytest.mark.parametrize("action", ["cancel", "deny"])
-async def test_an_attempt_at_what_the_client_rejects_by_itself_is_a_violation(
-    bench: Any, touch: Any, action: Any
-) -> None:
-    """It is judged by the rule that had it rejected, and the rule's action holds."""
+async def test_a_call_that_the_client_rejects_itself_is_a_violation(bench: Any, touch: Any, action: Any) -> None:
+    """Of the rule that caused the rejection, with that rule's action."""
     policy = Policy(name="p", on_violation=action, tool_rules=(Deny(("bash",)),))
     if action == "cancel":
         with pytest.raises(PolicyViolationError) as caught, anyio.fail_after(PATIENCE_S):
@@ -123,8 +121,8 @@ async def test_an_attempt_at_what_the_client_rejects_by_itself_is_a_violation(
 
 
 async def test_a_message_is_a_turn(bench: Any, touch: Any) -> None:
-    """Its parts come one by one; the thread's id is the session's. A sub-agent's calls belong to the call that
-    started it, and begin no turn.
+    """Its parts arrive one by one. The thread's id is the session's. A subagent's calls belong to the call that
+    started it, and start no turn.
     """
     task = {"use": ["u-task", "Task", {"prompt": "x"}], "asks": False, "message": "n"}
     steps = [{"say": "so", "message": "m"}, touch("a", message="m"), {"say": "done", "message": "n"}]
@@ -147,8 +145,8 @@ async def test_a_message_is_a_turn(bench: Any, touch: Any) -> None:
     assert getattr(done.events[-1], "output", None) == "end"
 
 
-async def test_what_makes_no_sense_is_kept_or_reported(bench: Any) -> None:
-    """A record, or a line that is none: neither ends the run."""
+async def test_an_invalid_message_is_kept_or_reported(bench: Any) -> None:
+    """Neither an unknown message nor a line without one ends the run."""
     records: list[dict[str, Any]] = [
         {"type": "news", "x": 1},
         {"type": "system", "subtype": "other"},
@@ -163,11 +161,11 @@ async def test_what_makes_no_sense_is_kept_or_reported(bench: Any) -> None:
     assert isinstance(done.events[-1], ev.RunCompleted)
 
 
-async def test_without_a_result_or_with_one_that_is_an_error_there_is_no_completion(
+async def test_without_a_result_or_with_an_error_the_run_has_not_completed(
     bench: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A client that dies is an error with its last words, and so is a line without end, as memory is bounded; of a
-    failed run the client's own word for it is the code.
+    """If the client dies, the error has its last output; an endless line is an error too. The code of a failed run is
+    the client's.
     """
     failed = {"is_error": True, "subtype": "error_max_turns", "error": "too many"}
     died = await bench.run(bench.adapter({"say": "x"}, {"exit": 3}))
@@ -184,14 +182,14 @@ async def test_without_a_result_or_with_one_that_is_an_error_there_is_no_complet
 
 
 async def test_a_thread_is_continued_by_its_id(bench: Any) -> None:
-    """Where it runs was settled when it began."""
+    """The location of its execution is that of its start."""
     await bench.run(bench.adapter(mode="low"), resume="T-1")
 
     assert bench.started_with()["arguments"][:4] == ["threads", "continue", "T-1", "--execute"]
 
 
 async def test_a_cancel_terminates(bench: Any, touch: Any) -> None:
-    """The client has no interrupt; a command of its goes with it."""
+    """The client has no interrupt. Its command is ended too."""
     steps = [touch("a", run="touch up; tail -f /dev/null")]
     done = await bench.run(
         bench.adapter({"say": "x"}, *steps), cancel_when=lambda event: isinstance(event, ev.MessageReceived)
@@ -202,8 +200,8 @@ async def test_a_cancel_terminates(bench: Any, touch: Any) -> None:
     assert not any(isinstance(event, ev.RunCompleted) for event in done.events)
 
 
-async def test_what_is_missing_is_named_before_anything_starts(bench: Any) -> None:
-    """The client, a folder, something to sign in with; and threads do not fork."""
+async def test_a_missing_requirement_is_an_error_before_anything_starts(bench: Any) -> None:
+    """The client, a folder, credentials. Threads can't be forked."""
     with pytest.raises(ProviderUnavailableError, match="no program `nothing-here`; install amp"):
         await AmpAdapter(amp_path="nothing-here").prepare()
     with pytest.raises(ProviderUnavailableError, match="there is no working directory"):
@@ -217,7 +215,7 @@ async def test_what_is_missing_is_named_before_anything_starts(bench: Any) -> No
 
 
 async def test_the_environment_may_name_the_client(bench: Any) -> None:
-    """As the client's own SDK reads it."""
+    """As for the client's own SDK."""
     env = {"PATH": os.environ["PATH"], "AMP_API_KEY": "none", "AMP_CLI_PATH": str(bench.home / "amp")}
     (bench.home / "amp").write_text("#!/bin/sh\n")
     (bench.home / "amp").chmod(0o755)
@@ -230,7 +228,7 @@ THREAD = "T-11111111-2222-4333-8444-555555555555"
 
 @pytest.fixture
 def amps_servers() -> Iterator[str]:
-    """Servers without any thread."""
+    """Servers that have no threads."""
     server = loopback.Server(
         lambda request: request.give({"ok": False, "error": {"code": "thread-not-found"}}, status=404)
     )
@@ -238,8 +236,8 @@ def amps_servers() -> Iterator[str]:
     server.close()
 
 
-async def test_a_thread_that_is_gone_is_replayed_to_a_new_one(bench: Any) -> None:
-    """The prompt comes after the conversation so far."""
+async def test_a_lost_thread_is_replayed_to_a_new_one(bench: Any) -> None:
+    """The prompt comes after the earlier conversation."""
     store, policy = MemoryStore(), Policy(name="p", limits=Limits(max_tool_calls=5))
     earlier = [ev.SessionStarted(provider_session_id=THREAD), ev.MessageReceived(content="I keep it in mind")]
     await run_once(FakeAdapter(earlier, name="amp"), "remember 7", policies=[policy], store=store, session_id="s")
@@ -257,8 +255,10 @@ async def test_a_thread_that_is_gone_is_replayed_to_a_new_one(bench: Any) -> Non
     assert [event.code for event in result.events if isinstance(event, ev.ErrorOccurred)] == ["unknown_session"]
 
 
-async def test_the_real_client_says_that_it_has_no_such_thread(amp: str, bench: Any, amps_servers: str) -> None:
-    """Before it begins, on its standard error. One that reaches nobody may have the thread: nothing is begun anew."""
+async def test_the_real_client_reports_a_missing_thread(amp: str, bench: Any, amps_servers: str) -> None:
+    """On standard error, before it starts. If it can't reach the server, the thread may exist and is not
+    restarted.
+    """
     errors = []
     for url in (amps_servers, "http://127.0.0.1:9"):
         env = {"PATH": os.environ["PATH"], "HOME": str(bench.home), "AMP_API_KEY": "none", "AMP_URL": url}

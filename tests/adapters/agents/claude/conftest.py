@@ -1,4 +1,4 @@
-"""The adapter before the real client, for the tests of this folder."""
+"""Fixtures for Claude Code: the adapter with the real client."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +13,7 @@ __all__ = ["anyio_backend", "bench", "pipe"]
 
 @pytest.fixture
 def processes(bench: Any, tmp_path: Path) -> Iterator[ClaudeProcesses]:
-    """A store and the processes on it; on leaving, all have ended."""
+    """A store and processes that use it; all have ended afterwards."""
     opened = ClaudeProcesses(bench, tmp_path)
     yield opened
     for program in opened.programs:

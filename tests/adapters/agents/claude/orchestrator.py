@@ -1,8 +1,8 @@
-"""An orchestrator in a process of its own: `python orchestrator.py STORE CURSOR`.
+"""An approving process: `python orchestrator.py STORE CURSOR`.
 
-It follows the store from the cursor it has kept, and prints each question as a line of JSON. The next line of its
-input is the answer: the fields of an ApprovalAnswer. It prints what came of that, and asks again after an answer that
-was for another input.
+It follows the store from its saved cursor, and prints each approval request as a line of JSON. The next line of its
+input is the answer: the fields of an ApprovalAnswer. It prints the result, and asks again if the answer was for
+another input.
 """
 
 import json
@@ -22,7 +22,7 @@ def say(**fields: Any) -> None:
 
 
 async def asked_and_answered(store: Store, event: ToolApprovalRequested) -> None:
-    """Show a question, and hand on answers until the question is closed."""
+    """Print a request, and pass on answers until it is closed."""
     while True:
         say(id=event.approval_id, tool=event.tool_name, input=event.tool_input, digest=event.input_digest)
         if not (line := await to_thread.run_sync(sys.stdin.readline)):

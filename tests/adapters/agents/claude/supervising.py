@@ -1,7 +1,7 @@
-"""A supervisor in a process of its own, with one run of the real client: `python supervising.py STORE SESSION RUN
-POLICY`, in the folder it works in.
+"""A supervisor in its own process, with one run of the real client: `python supervising.py STORE SESSION RUN POLICY`,
+in its working directory.
 
-It prints how the run ended, as a line of JSON, or why it did not start.
+It prints the outcome of the run as a line of JSON, or why the run did not start.
 """
 
 import json

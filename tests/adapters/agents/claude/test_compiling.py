@@ -1,4 +1,4 @@
-"""A policy as the client's launch options: only ever tighter than what the caller asked for."""
+"""A policy as Claude Code's launch options: never weaker than the caller's own options."""
 
 import sys
 from typing import Any
@@ -16,8 +16,8 @@ def compiled(*policies: dict[str, Any], **own: Any) -> LaunchOptions:
     return ClaudeAdapter(own).compile(merge_policies(parsed))
 
 
-def test_denied_tools_are_taken_away_by_the_clients_own_names() -> None:
-    """Case does not matter in a policy; aliases, portable and old names and patterns are followed as far as known."""
+def test_denied_tools_are_removed_by_the_clients_own_names() -> None:
+    """Case-insensitively; aliases, portable and old names and patterns are resolved as far as they are known."""
     options = compiled(
         {
             "tool_rules": [{"deny": ["bash", "web*", "Task", "Shells", "mcp__*"]}],
@@ -41,8 +41,8 @@ def test_denied_tools_are_taken_away_by_the_clients_own_names() -> None:
     {"deny": ["Bash"], "action": "request_approval"},
     {"deny": ["push"]},
 ])  # fmt: skip
-def test_what_depends_on_the_call_or_does_not_refuse_stays_with_the_gate(rule: dict[str, Any]) -> None:
-    """Nothing is taken away, and the part is listed as not expressed."""
+def test_rules_on_inputs_and_rules_that_do_not_deny_stay_with_the_gate(rule: dict[str, Any]) -> None:
+    """Nothing is removed, and the clause is listed as not expressed."""
     push = {"tool": "Bash", "path": "$.command", "match": "git push", "as": "push"}
     options = compiled({"tool_rules": [rule], "virtual_tools": [push]})
 
@@ -50,8 +50,8 @@ def test_what_depends_on_the_call_or_does_not_refuse_stays_with_the_gate(rule: d
     assert len(options.unexpressed) == 1
 
 
-def test_allow_lists_narrow_the_callers_tools_and_never_add() -> None:
-    """Lists intersect with each other and with what the caller offers."""
+def test_allow_lists_narrow_the_callers_tools_and_never_add_any() -> None:
+    """They are intersected with each other and with the caller's tools."""
     first = {"tool_rules": [{"allow": ["bash", "read", "grep"]}]}
     second = {"tool_rules": [{"allow": ["READ", "Bash"]}]}
 
@@ -61,8 +61,8 @@ def test_allow_lists_narrow_the_callers_tools_and_never_add() -> None:
     assert compiled(first, mcp_servers={"x": {}}).unexpressed == ("allow bash", "allow read", "allow grep")
 
 
-def test_caps_are_the_lower_of_the_policys_and_the_callers() -> None:
-    """Only limits that cancel are given to the client, whose one answer is to stop."""
+def test_the_clients_limits_are_the_lower_of_the_policys_and_the_callers() -> None:
+    """Only limits that cancel are passed on, since the client can only stop."""
     policy = {"limits": {"max_turns": 5, "max_cost_usd": 2, "max_output_tokens": 900, "max_tool_calls": 3}}
     tight = {"max_turns": 3, "max_budget_usd": 0.5, "env": {"CLAUDE_CODE_MAX_OUTPUT_TOKENS": "100"}}
     loose = {"max_turns": 9, "max_budget_usd": 50, "env": {"CLAUDE_CODE_MAX_OUTPUT_TOKENS": "10000"}}
@@ -80,10 +80,8 @@ def test_caps_are_the_lower_of_the_policys_and_the_callers() -> None:
         assert compiled(weaker).unexpressed == ("max_turns",)
 
 
-def test_the_cap_of_a_response_is_the_lowest_of_both_token_limits_and_never_a_higher_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """What a response may have is at most what the run may use; the limit on all tokens stays with the gate."""
+def test_the_output_limit_of_a_response_is_the_lower_of_both_token_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A response may have at most the run's amount. The limit on all tokens stays with the gate."""
     monkeypatch.delenv(MAX_OUTPUT, raising=False)
 
     def cap(limits: dict[str, Any], own: str = "") -> str | None:
@@ -105,15 +103,15 @@ def test_the_cap_of_a_response_is_the_lowest_of_both_token_limits_and_never_a_hi
     assert cap({"max_total_tokens": 900}) == "300", "the client inherits the caller's environment"
 
 
-def test_a_held_call_may_wait_longer_than_its_approval() -> None:
-    """The client's own patience ends after ours, even where ours is very long."""
+def test_a_pending_call_may_wait_longer_than_its_approval() -> None:
+    """The client's timeout is later than proctor's, even if that is very long."""
     assert compiled({}).options["hook_timeout_s"] > 900
     assert compiled({"approval": {"timeout_s": 5000}}).options["hook_timeout_s"] > 5000
     assert compiled({"approval": {"timeout_s": 1e9}}).options["hook_timeout_s"] * 1000 < 2**31
 
 
-def test_what_the_adapter_offers_is_known_where_the_caller_named_it() -> None:
-    """The client lists its sub-agent tool by another name than it calls it."""
+def test_the_tools_that_the_caller_named_are_known() -> None:
+    """The client lists its subagent tool under another name than that of its calls."""
     adapter = ClaudeAdapter(tools=["Task", "Read"], model="m")
 
     assert adapter.capabilities.offered == ("Agent", "Read")
@@ -123,7 +121,7 @@ def test_what_the_adapter_offers_is_known_where_the_caller_named_it() -> None:
 
 @pytest.mark.anyio
 async def test_without_the_sdk_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The adapter can be imported and compiled with; only starting it needs the client."""
+    """Importing and compiling work; only starting needs the client."""
     monkeypatch.setitem(sys.modules, "claude_agent_sdk", None)
 
     with pytest.raises(ProviderUnavailableError, match=r"pip install '\.\[claude\]'"):
@@ -131,8 +129,8 @@ async def test_without_the_sdk_the_error_says_what_to_install(monkeypatch: pytes
 
 
 @pytest.mark.parametrize("twice", [{"model": "m"}, {"tools": ["Read"]}, {"cwd": "."}])
-def test_an_option_that_is_given_in_both_places_is_an_error(twice: dict[str, Any]) -> None:
-    """Neither place wins without a word, in whichever form the options come."""
+def test_an_option_given_twice_is_an_error(twice: dict[str, Any]) -> None:
+    """In any form of the options."""
     sdk = pytest.importorskip("claude_agent_sdk", reason="needs Claude Code: pip install '.[claude]'")
 
     for options in (twice, sdk.ClaudeAgentOptions(**twice)):

@@ -1,4 +1,4 @@
-"""The shipped conformance suite of the Adapter port, on the real client and a scripted model."""
+"""The shipped conformance suite for adapters, on the real Claude Code with a scripted model."""
 
 import threading
 from collections.abc import Callable
@@ -21,7 +21,7 @@ Replies = list[Callable[[], Any]]
 
 
 def scenes_of(api: Any) -> Scenes[Replies]:
-    """Conversations over the Messages API: a reply follows each message of the model."""
+    """Conversations over the Messages API: each request of the model gets the next reply."""
 
     def due(replies: Replies | None, steps: int) -> Any:
         return replies[steps]() if replies and steps < len(replies) else api.reply(api.text("end"))
@@ -70,7 +70,7 @@ class Claude(AdapterChecks):
         return self._agent([lambda: reply])
 
     def using(self) -> tuple[Agent, Usage]:
-        """Two responses, cached input among it."""
+        """Two responses, with cached input."""
         api = self.bench.api
         first: Callable[[], Any] = lambda: api.reply(api.bash("touch a"), input_tokens=100, cache_read=40)  # noqa: E731
         second: Callable[[], Any] = lambda: api.reply(api.text("x"), input_tokens=10, output_tokens=5)  # noqa: E731
@@ -103,7 +103,7 @@ class Claude(AdapterChecks):
 @pytest.mark.claude
 @pytest.mark.anyio
 class TestClaudeAdapter(Claude, AdapterConformance):
-    """All of the suite; what the backend could change is below."""
+    """The whole suite. Tests that depend on the backend also run below."""
 
     row = "claude"
 
@@ -112,7 +112,7 @@ class TestClaudeAdapter(Claude, AdapterConformance):
         return "asyncio"
 
     async def test_tokens_and_usd_past_launch_options_end_the_run(self) -> None:
-        """The cap on output is one of each response, so it is the model that is held to it."""
+        """The limit on output is one for each response, so the model is limited."""
         await super().test_tokens_and_usd_past_launch_options_end_the_run()
 
         assert min(request["max_tokens"] for request in self.scenes.requests) == 1
@@ -122,4 +122,4 @@ class TestClaudeAdapter(Claude, AdapterConformance):
 @pytest.mark.claude
 @pytest.mark.anyio
 class TestDyingClaude(Claude, CrashingChecks):
-    """Every way in which the client dies, on trio too; `test_ending` has its cancels there."""
+    """Every way in which the client dies, also on trio; `test_ending` cancels it there."""

@@ -1,4 +1,4 @@
-"""The real client is ended for good, and failures of the API and of the client are failures of the run."""
+"""The real client ends for good, and failures of the API and of the client fail the run."""
 
 import asyncio
 from typing import Any
@@ -18,19 +18,19 @@ SLEEPER = "tail -f /dev/null --sleep-interval={}"
 
 
 def run_of(sleeper: int) -> bool:
-    """Whether a sleeper of that number runs."""
+    """Whether a `sleep` with this number runs."""
     word = f"--sleep-interval={sleeper}"
     lines = (process.info["cmdline"] or [] for process in psutil.process_iter(["cmdline"]))
     return any(line[:1] == ["tail"] and word in line for line in lines)
 
 
 def sleeping(bench: Any, pipe: Any, number: int) -> Any:
-    """A call of a command that says that it is up and then sleeps."""
+    """A call of a command that signals its start and then sleeps."""
     return bench.api.bash(f"echo up > {pipe}; {SLEEPER.format(number)}")
 
 
-async def test_a_cancel_while_commands_run_ends_them_all(bench: Any, pipe: Any) -> None:
-    """The first rung does: the command, what it left in the background and what left its session are gone."""
+async def test_a_cancel_ends_all_running_commands(bench: Any, pipe: Any) -> None:
+    """By the first cancel step: the command, its background processes, and those that left its session."""
     api = bench.api
     detached = f"setsid {SLEEPER.format(9101)} >/dev/null 2>&1 &"
     command = f"{detached} {SLEEPER.format(9102)} & echo up > {pipe}; {SLEEPER.format(9103)}; touch no.txt"
@@ -50,8 +50,8 @@ async def test_a_cancel_while_commands_run_ends_them_all(bench: Any, pipe: Any) 
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_a_task_cancelled_over_and_over_leaves_no_process(bench: Any, pipe: Any) -> None:
-    """A bare task's cancel reaches into shielded scopes; the clean-up is out of its reach."""
+async def test_a_task_cancelled_repeatedly_leaves_no_process(bench: Any, pipe: Any) -> None:
+    """A cancel of a bare task ignores shields, but does not reach the clean-up."""
     api = bench.api
     api.say(api.reply(sleeping(bench, pipe, 9115)))
 
@@ -67,7 +67,6 @@ async def test_a_task_cancelled_over_and_over_leaves_no_process(bench: Any, pipe
 
 
 async def test_a_finished_run_leaves_no_background_command(bench: Any) -> None:
-    """A command the model left in the background ends with the run."""
     api = bench.api
     command = api.bash(SLEEPER.format(9113), run_in_background=True)
     api.say(api.reply(command), api.reply(api.text("left it running")))
@@ -78,8 +77,8 @@ async def test_a_finished_run_leaves_no_background_command(bench: Any) -> None:
     assert bench.survivors() == []
 
 
-async def test_the_later_rungs_end_a_client_that_does_not_answer(bench: Any, pipe: Any) -> None:
-    """A client that is stopped is terminated or killed, with what it started."""
+async def test_the_later_cancel_steps_end_a_client_that_does_not_answer(bench: Any, pipe: Any) -> None:
+    """A suspended client is terminated or killed, with the processes it started."""
     api = bench.api
     api.say(api.reply(sleeping(bench, pipe, 9114)))
 
@@ -94,8 +93,8 @@ async def test_the_later_rungs_end_a_client_that_does_not_answer(bench: Any, pip
 
 
 @pytest.mark.parametrize(("status", "code"), [(401, "authentication_failed"), (429, "rate_limit")])
-async def test_an_api_that_keeps_refusing_fails_the_run(bench: Any, status: int, code: str) -> None:
-    """Each attempt is reported, and the failure names the status."""
+async def test_an_api_that_keeps_failing_fails_the_run(bench: Any, status: int, code: str) -> None:
+    """Each attempt is reported, and the error names the status."""
     api = bench.api
     api.say(*(api.reply(status=status) for _ in range(6)))
 
@@ -108,8 +107,8 @@ async def test_an_api_that_keeps_refusing_fails_the_run(bench: Any, status: int,
     assert events[-1].error["details"]["api_error_status"] == status
 
 
-async def test_an_api_that_comes_back_recovers(bench: Any) -> None:
-    """The retry is reported, and so is its success."""
+async def test_an_api_that_recovers_does_not_fail_the_run(bench: Any) -> None:
+    """The retry and its success are reported."""
     api = bench.api
     api.say(api.reply(status=529), api.reply(api.text("back")))
 
@@ -120,8 +119,8 @@ async def test_an_api_that_comes_back_recovers(bench: Any) -> None:
     assert events[-1].output == "back"
 
 
-async def test_a_stream_that_was_cut_off_is_resumed(bench: Any) -> None:
-    """The client's own words about it are not the user's, and the run completes."""
+async def test_an_interrupted_stream_is_resumed(bench: Any) -> None:
+    """The client's own text about it is no user message, and the run completes."""
     api = bench.api
     api.say(api.reply(api.text("first half"), cut=True), api.reply(api.text("second half")))
 
@@ -148,15 +147,15 @@ for line in sys.stdin:
 
 
 def client_that(bench: Any, *after_prompt: str) -> str:
-    """A client that answers the start like the real one and then does this."""
+    """A client that starts like the real one and then does this."""
     path = bench.cwd.parent / "client"
     path.write_text(SAYS.format(after_prompt="; ".join(after_prompt)))
     path.chmod(0o755)
     return str(path)
 
 
-async def test_a_client_that_dies_or_ends_without_a_result_is_an_error(bench: Any) -> None:
-    """Its exit code is in the details; one of zero is no success."""
+async def test_a_client_that_exits_without_a_result_is_an_error(bench: Any) -> None:
+    """Its exit code is in the details; zero is no success."""
     with pytest.raises(ProviderError) as caught:
         await bench.run(adapter=bench.adapter(cli_path=client_that(bench, "sys.exit(3)")))
     cli = client_that(bench, 'say(type="assistant", message={"id": "m", "content": []})')
@@ -166,9 +165,9 @@ async def test_a_client_that_dies_or_ends_without_a_result_is_an_error(bench: An
     assert caught.value.details["exit_code"] == 3
 
 
-async def test_what_is_no_message_of_ours_hides_nothing_of_what_follows(bench: Any) -> None:
-    """A line that is none is passed over, a record of another shape kept; one may be as long as an image, one
-    has half a character, as JavaScript writes it where it cuts a text.
+async def test_an_unreadable_message_hides_no_later_one(bench: Any) -> None:
+    """An invalid line is skipped, and a message of another shape is kept. A line may be as long as an image, or
+    contain a lone surrogate, which JavaScript writes if it cuts a text.
     """
     records = [
         *('type="assistant", message=7', 'type="assistant", message={"id": "m", "content": [7]}', 'type="user"'),
@@ -189,8 +188,8 @@ async def test_what_is_no_message_of_ours_hides_nothing_of_what_follows(bench: A
     assert events[-1].output == "done \ufffd"
 
 
-async def test_a_client_that_does_not_say_what_it_used_is_ended(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Limits on usage could not hold: a question that is never answered fails the run."""
+async def test_a_client_that_does_not_report_its_usage_is_ended(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Limits on usage could not be enforced, so an unanswered query for it fails the run."""
     monkeypatch.setattr("proctor.adapters.agents.claude.translation.ANSWER_S", 0.3)
     line = 'say(type="assistant", message={"id": "m", "content": []})'
     cli = client_that(bench, line, "[None for line in sys.stdin]")
@@ -202,10 +201,10 @@ async def test_a_client_that_does_not_say_what_it_used_is_ended(bench: Any, monk
     assert bench.survivors() == []
 
 
-async def test_what_is_missing_is_reported_before_anything_starts(
+async def test_a_missing_requirement_is_an_error_before_anything_starts(
     bench: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No credentials, no directory, no such option: one clear error each."""
+    """No credentials, no directory, an unknown option."""
     monkeypatch.setattr("sys.platform", "linux")
     with pytest.raises(ProviderUnavailableError, match="ANTHROPIC_API_KEY"):
         await bench.adapter(env={"ANTHROPIC_API_KEY": ""}).prepare()

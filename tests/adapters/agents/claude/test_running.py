@@ -1,4 +1,4 @@
-"""The real client at work: every call asks the gate, whose word holds, and what a run used is counted."""
+"""The real client at work: every call asks the gate and obeys it, and the run's usage is counted."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.claude, pytest.mark.anyio]
 
 
 SONNET_IN, SONNET_OUT = 3e-6, 15e-6
-"""The client's own prices of the model, USD a token."""
+"""The client's own prices of the model, in USD a token."""
 
 
 def of(events: list[Any], *types: type) -> list[Any]:
@@ -25,7 +25,7 @@ def usage(events: list[Any]) -> list[ev.TokenUsageUpdated]:
 
 
 async def test_an_allowed_call_asks_once_and_completes_and_each_response_is_counted_once(bench: Any) -> None:
-    """The gate sees the call's own input and turn; its outcome follows, and the answer ends the run. Cached input
+    """The gate gets the call's own input and turn, its outcome follows, and the answer ends the run. Cached input
     counts as input.
     """
     api, gate = bench.api, RecordingGate()
@@ -53,8 +53,8 @@ async def test_an_allowed_call_asks_once_and_completes_and_each_response_is_coun
     assert events[-1].usage["input_tokens"] == 357
 
 
-async def test_a_command_that_goes_on_in_the_background_has_not_succeeded(bench: Any) -> None:
-    """Whether the model asks for that, or for less time than the command needs: both of these fail later."""
+async def test_a_command_that_continues_in_the_background_has_not_succeeded(bench: Any) -> None:
+    """Whether the model starts it so, or its timeout is too short. Both commands fail later."""
     script = "python3 -c 'import time; time.sleep(3); raise SystemExit(1)'"
     inputs: list[dict[str, Any]] = [{"run_in_background": True}, {"timeout": 1000}]
     api = bench.api
@@ -65,8 +65,8 @@ async def test_a_command_that_goes_on_in_the_background_has_not_succeeded(bench:
     assert [event.unfinished for event in of(events, ev.ToolCallCompleted)] == [True, True, False]
 
 
-async def test_a_gate_that_raises_ends_the_run_and_its_error_stays_here(bench: Any) -> None:
-    """The call does not run, and the exception's text does not reach the model."""
+async def test_a_gate_that_raises_ends_the_run_and_its_error_stays_in_this_process(bench: Any) -> None:
+    """The call does not run, and the model does not get the exception's text."""
     api = bench.api
     api.say(api.reply(api.bash("touch never.txt")), api.reply(api.text("oh")))
 
@@ -81,7 +81,7 @@ async def test_a_gate_that_raises_ends_the_run_and_its_error_stays_here(bench: A
 
 
 async def test_the_run_continues_until_background_agents_are_done(bench: Any) -> None:
-    """A result while a sub-agent still works is not the end: its calls ask and its usage counts."""
+    """A result while a subagent works is not the end: its calls ask and its usage counts."""
     api, gate = bench.api, RecordingGate()
     start = {"description": "d", "prompt": "sub go", "subagent_type": "general-purpose"}
     api.say(
@@ -97,8 +97,8 @@ async def test_the_run_continues_until_background_agents_are_done(bench: Any) ->
     assert events[-1].usage["input_tokens"] == 3 * 100 + 500 + 100
 
 
-async def test_the_callers_own_permission_mode_stays_in_force(bench: Any) -> None:
-    """What the gate allows still needs the client's permission where the caller set one up."""
+async def test_the_callers_permission_mode_stays_in_force(bench: Any) -> None:
+    """A call that the gate allows still needs the client's permission if the caller configured one."""
     api = bench.api
     api.say(api.reply(api.bash("touch asked.txt")), api.reply(api.text("done")))
 
@@ -121,8 +121,8 @@ def session_of(events: list[Any]) -> str:
     return str(started.provider_session_id)
 
 
-async def test_a_sub_agents_usage_counts_while_it_still_works(bench: Any) -> None:
-    """Its first response is known before its last call is allowed, not only with the result."""
+async def test_a_subagents_usage_counts_while_it_works(bench: Any) -> None:
+    """Its first response is counted before its last call is allowed, not only with the result."""
     api = bench.api
     start = {"description": "d", "prompt": "sub go", "subagent_type": "general-purpose"}
     api.say(api.reply(api.tool("Agent", run_in_background=False, **start)), api.reply(api.text("main done")))
@@ -142,8 +142,8 @@ async def test_a_sub_agents_usage_counts_while_it_still_works(bench: Any) -> Non
 
 
 async def test_a_resumed_and_a_forked_session_count_from_zero(bench: Any) -> None:
-    """The client's totals go on over the session, with what its sub-agents spent; a run counts what came on top. A
-    fork has a new id.
+    """The client's totals continue over the session, including its subagents. A run counts the difference. A fork has
+    a new id.
     """
     api, adapter = bench.api, bench.adapter("Bash", "Agent")
     start = {"description": "d", "prompt": "sub go", "subagent_type": "general-purpose"}
@@ -165,7 +165,7 @@ async def test_a_resumed_and_a_forked_session_count_from_zero(bench: Any) -> Non
 
 
 async def test_an_unpriced_model_has_no_cost(bench: Any) -> None:
-    """Tokens are reported; the client's guess at a price is not."""
+    """Its tokens are reported; the client's estimated price is not."""
     bench.api.say(bench.api.reply(bench.api.text("ok")))
 
     events = await bench.run(adapter=bench.adapter(model="house-model-1"))
@@ -174,7 +174,7 @@ async def test_an_unpriced_model_has_no_cost(bench: Any) -> None:
 
 
 async def test_the_client_itself_stops_at_the_policys_turns(bench: Any) -> None:
-    """The response past the limit is never requested, and the end says that the model wanted it."""
+    """The response beyond the limit is never requested, and the end says that the model wanted it."""
     api, adapter = bench.api, bench.adapter()
     api.say(*(api.reply(api.bash(f"echo {n}")) for n in range(5)))
     options = adapter.compile(Policy(name="p", limits=Limits(max_turns=2)))

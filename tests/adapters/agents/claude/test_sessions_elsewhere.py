@@ -1,4 +1,4 @@
-"""A session that the real client resumes, does not have, or has only in part: what is replayed to it."""
+"""A session that the real client resumes, lacks, or has only in part, and what is replayed to it."""
 
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ def replaced(file: Path) -> None:
 @pytest.mark.claude
 @pytest.mark.anyio
 class TestClaude(ContinuedSessions):
-    """Each machine has a home of its own."""
+    """Each machine has its own home directory."""
 
     damages = (*ContinuedSessions.damages, replaced)
     conversation = "messages"

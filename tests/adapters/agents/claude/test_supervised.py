@@ -1,4 +1,4 @@
-"""Supervised runs of the real client: policies, approvals and deadlines hold from end to end."""
+"""Supervised runs of the real client: policies, approvals and deadlines, end to end."""
 
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,8 @@ def policy(**text: Any) -> Policy:
     return merge_policies(parse_policies({"name": "p", **text}))
 
 
-async def test_a_sub_agents_cost_ends_the_run_while_it_works(bench: Any) -> None:
-    """The cap is on money, and only the sub-agent spends it."""
+async def test_a_subagents_cost_ends_the_run_while_it_works(bench: Any) -> None:
+    """Only the subagent has a cost."""
     api = bench.api
     start = {"description": "d", "prompt": "sub go", "subagent_type": "general-purpose"}
     api.say(api.reply(api.tool("Agent", run_in_background=False, **start)))
@@ -36,7 +36,7 @@ async def test_a_sub_agents_cost_ends_the_run_while_it_works(bench: Any) -> None
 
 
 async def test_a_client_that_never_answers_is_ended_at_the_deadline(bench: Any, tmp_path: Path) -> None:
-    """While it is started, already; what it has started itself is ended with it."""
+    """Also while it starts; the processes it has started are ended too."""
     client = tmp_path / "client"
     client.write_text("#!/bin/bash\n(tail -f /dev/null &)\nexec cat > /dev/null\n")
     client.chmod(0o755)
@@ -50,7 +50,7 @@ async def test_a_client_that_never_answers_is_ended_at_the_deadline(bench: Any, 
 
 
 async def test_a_session_of_another_agent_is_replayed_to_the_client(bench: Any) -> None:
-    """Where the client has no such session, it gets the conversation so far; the record gets the prompt alone."""
+    """If the client has no such session, it gets the conversation so far. Only the prompt is recorded."""
     api, store = bench.api, MemoryStore()
     api.say(api.reply(api.text("seven")))
     look = {"call": "bash", "input": {"command": "echo n is $((3 + 4))"}}
@@ -72,9 +72,9 @@ async def test_a_session_of_another_agent_is_replayed_to_the_client(bench: Any) 
     assert result.output == "seven"
 
 
-async def test_portable_names_hold_on_the_clients_own_tools(bench: Any) -> None:
-    """`bash` is its Bash, `write` its Write with `file_path`; what is outside the workspace is found by `$.path`,
-    also if that is named by a link. The record has each call once, and usage and cost are the client's.
+async def test_portable_names_match_the_clients_own_tools(bench: Any) -> None:
+    """`bash` is its Bash, `write` its Write with `file_path`; `$.path` finds paths outside the workspace, even
+    through a link. The log has each call once, and usage and cost are the client's.
     """
     api, link = bench.api, bench.cwd.with_name("link")
     link.symlink_to(bench.cwd)
@@ -104,8 +104,8 @@ async def test_portable_names_hold_on_the_clients_own_tools(bench: Any) -> None:
     assert [types.count(name) for name in ("message_sent", "tool_call_started", "tool_call_completed")] == [1, 2, 2]
 
 
-async def test_an_attempt_at_a_tool_that_was_removed_at_launch_is_a_violation(bench: Any) -> None:
-    """The client knows no such tool and does not ask about the call; the run is cancelled by the rule."""
+async def test_a_call_of_a_tool_removed_at_launch_is_a_violation(bench: Any) -> None:
+    """The client lacks the tool and does not ask about the call. The rule cancels the run."""
     api = bench.api
     api.say(api.reply(api.bash("touch never.txt")), api.reply(api.text("done")))
     rule = policy(on_violation="cancel", tool_rules=[{"allow": ["Read"]}])
@@ -119,10 +119,11 @@ async def test_an_attempt_at_a_tool_that_was_removed_at_launch_is_a_violation(be
     assert (violation.tool_name, violation.enforcement) == ("Bash", "prevented")
 
 
-async def test_each_attempt_at_a_removed_tool_is_recorded_and_the_run_goes_on_where_it_may(bench: Any) -> None:
-    """Those of one response, and of a sub-agent; what was never there and nobody denied stays the client's affair.
+async def test_each_call_of_a_removed_tool_is_recorded_and_the_run_continues_if_it_may(bench: Any) -> None:
+    """Several in one response, and those of a subagent. A tool that never existed and is not denied is left to the
+    client.
 
-    The tool is not even offered, whatever the case the policy wrote it in; caps go along.
+    The model is not offered the tool, in any case of the policy's name. Limits are passed on too.
     """
     api = bench.api
     start = {"description": "d", "prompt": "sub go", "subagent_type": "general-purpose"}

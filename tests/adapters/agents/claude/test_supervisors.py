@@ -1,4 +1,4 @@
-"""The real client, its supervisors and whoever answers in processes of their own, of which each may go away."""
+"""The real client, its supervisors and approving processes, each in its own process and killed at some point."""
 
 import os
 import signal
@@ -22,11 +22,11 @@ pytestmark = pytest.mark.claude
 CHANGES = {"tool": "bash", "where": [{"path": "$.command", "runs": ["echo"]}]}
 
 ODD = "first\n\tsecond \\n 'quoted' \u202egnirts\u202c é \U0001f600 $(touch no.txt) \x1b[2J"
-"""A content that looks otherwise than it is, if it is shown carelessly."""
+"""A text that looks different from what it is if it is printed unescaped."""
 
 
-def test_what_another_process_grants_runs_with_exactly_the_input_it_showed(processes: ClaudeProcesses) -> None:
-    """A no reaches the model in the approver's words, and a yes to another input does not count."""
+def test_a_call_approved_by_another_process_runs_with_exactly_the_input_it_showed(processes: ClaudeProcesses) -> None:
+    """A denial reaches the model with the approver's reason, and an approval of another input does not count."""
     api, shown = processes.bench.api, []
     target = processes.bench.cwd / "written.txt"
     api.say(
@@ -59,8 +59,8 @@ def test_what_another_process_grants_runs_with_exactly_the_input_it_showed(proce
     assert sorted(path.name for path in processes.bench.cwd.iterdir()) == ["asked.txt", "written.txt"]
 
 
-def test_of_two_orchestrators_that_answer_at_once_one_counts(processes: ClaudeProcesses) -> None:
-    """One says yes and the other no, over and over: the call runs where the yes was first, and there alone."""
+def test_of_two_concurrent_answers_one_counts(processes: ClaudeProcesses) -> None:
+    """One process approves and the other declines, repeatedly. The call runs exactly if the approval was first."""
     api, rounds = processes.bench.api, range(5)
     api.say(*(api.reply(api.bash(f"touch {number}.txt")) for number in rounds), api.reply(api.text("done")))
     run, yes, no = processes.supervisor(), processes.orchestrator("yes"), processes.orchestrator("no")
@@ -78,8 +78,8 @@ def test_of_two_orchestrators_that_answer_at_once_one_counts(processes: ClaudePr
     assert sorted(path.name for path in processes.bench.cwd.iterdir()) == expected
 
 
-def test_an_orchestrator_killed_while_answering_loses_no_question_and_no_answer(processes: ClaudeProcesses) -> None:
-    """Killed before its answer, the next one is asked; killed after, the answer counts, and once."""
+def test_a_killed_approving_process_loses_no_request_and_no_answer(processes: ClaudeProcesses) -> None:
+    """Killed before its answer, the next process is asked. Killed after it, the answer counts once."""
     api = processes.bench.api
     api.say(api.reply(api.bash("echo ran >> effect.txt")), api.reply(api.text("done")))
     run, orchestrator = processes.supervisor(), processes.orchestrator()
@@ -106,12 +106,12 @@ def test_an_orchestrator_killed_while_answering_loses_no_question_and_no_answer(
 @pytest.mark.parametrize(
     ("ended_by", "answered", "goes_on"), [("reap", "after", "resumed"), ("the next run", "before", "told")]
 )
-def test_a_question_of_a_killed_supervisor_is_asked_again_elsewhere(
+def test_a_request_of_a_killed_supervisor_is_made_again(
     processes: ClaudeProcesses, ended_by: str, answered: str, goes_on: str
 ) -> None:
-    """The run is lost and its client's processes are gone. A yes after that is refused; one just before it, which the
-    supervisor never read, permits nothing. Whoever goes on with the session asks anew, and that yes counts once,
-    whether or not the client had written its conversation when it was killed.
+    """The run is lost and its client's processes are gone. A later approval is rejected, and one just before that was
+    never read allows nothing. The next run of the session requests approval again, and that approval counts once,
+    whether or not the client had saved its conversation.
     """
     api = processes.bench.api
     api.say(api.reply(api.bash("echo ran >> effect.txt")))
@@ -154,8 +154,8 @@ def test_a_question_of_a_killed_supervisor_is_asked_again_elsewhere(
     assert with_transcript == (["unknown_session"] if goes_on == "told" else [])
 
 
-def test_two_supervisors_on_one_store_each_act_on_their_own_questions(processes: ClaudeProcesses) -> None:
-    """An answer moves the run it is for, and a session that one of them has is not the other's as well."""
+def test_two_supervisors_on_one_store_each_handle_their_own_requests(processes: ClaudeProcesses) -> None:
+    """An answer affects only its run, and two supervisors can't have the same session."""
     api = processes.bench.api
     api.say(api.reply(api.bash("touch one.txt")))
     one, person = processes.supervisor("s1", "r1"), processes.orchestrator()
@@ -183,8 +183,8 @@ def test_two_supervisors_on_one_store_each_act_on_their_own_questions(processes:
     assert processes.ran("s2") == [second["input"]]
 
 
-def test_a_supervisor_beside_a_killed_one_ends_its_run_and_continues_with_its_own(processes: ClaudeProcesses) -> None:
-    """Nobody has to ask for it; the question of the one that lives is answered as if nothing had happened."""
+def test_a_supervisor_beside_a_killed_one_ends_its_run_and_continues_its_own(processes: ClaudeProcesses) -> None:
+    """Nobody has to start this; requests of the live supervisor are answered as usual."""
     api = processes.bench.api
     api.say(api.reply(api.bash("touch one.txt")))
     one, person = processes.supervisor("s1", "r1"), processes.orchestrator()
@@ -207,11 +207,11 @@ def test_a_supervisor_beside_a_killed_one_ends_its_run_and_continues_with_its_ow
 
 @pytest.mark.anyio
 @pytest.mark.parametrize(("home", "errors"), [("home", []), ("elsewhere", ["unknown_session"])])
-async def test_a_killed_worker_s_session_is_continued_by_another(
+async def test_a_killed_workers_session_is_continued_by_another(
     processes: ClaudeProcesses, home: str, errors: list[str]
 ) -> None:
-    """What it was told stays told, where the client has its own session and on a machine where it has none; the call
-    runs once, after a yes to the question of the run that goes on.
+    """The conversation is kept, whether the client has its own session or the machine has none. The call runs once,
+    after the request of the new run is approved.
     """
     api, place = processes.bench.api, str(processes.path)
     where: dict[str, Any] = {"env": {**os.environ, **processes.bench.env}, "cwd": processes.bench.cwd}
@@ -228,7 +228,7 @@ async def test_a_killed_worker_s_session_is_continued_by_another(
             await processes.until_written("echo ran")
             clients = psutil.Process(first.pid).children(recursive=True)
             first.kill()
-            assert not psutil.wait_procs(clients, PATIENCE_S)[1]  # else one of them asks the API once more
+            assert not psutil.wait_procs(clients, PATIENCE_S)[1]  # otherwise one of them requests the API again
         api.say(api.reply(call), api.reply(api.text("done")))
         with working(place, **there), anyio.fail_after(PATIENCE_S):
             again = await waiting_approval(store, f"{handle.run_id}.2")

@@ -1,4 +1,4 @@
-"""Recorded streams of the client (2.1.329) and what they mean as events."""
+"""Recorded streams of the client (2.1.329) and the resulting events."""
 
 import json
 from pathlib import Path
@@ -37,8 +37,8 @@ def calls_in(records: list[dict[str, Any]]) -> list[str]:
 
 
 def test_a_stream_of_parallel_calls_becomes_turns_messages_and_outcomes() -> None:
-    """Every record of it is understood, and a failed call is distinguished from a completed one. A result that is
-    JSON text stays the text it was: reading it is the rules' to do.
+    """Every record of it is recognised, and a failed call differs from a completed one. A result of JSON text stays
+    text, which rules parse.
     """
     records = recorded("parallel")
     events = translated(records, *calls_in(records))
@@ -53,8 +53,8 @@ def test_a_stream_of_parallel_calls_becomes_turns_messages_and_outcomes() -> Non
     assert '{"id": 7}' in [e.tool_output for e in events if isinstance(e, ev.ToolCallCompleted)]
 
 
-def test_a_sub_agent_speaks_neither_as_the_user_nor_as_the_assistant() -> None:
-    """Its prompt and its words are no messages of the session, its responses no turns."""
+def test_a_subagents_text_is_neither_the_users_nor_the_assistants() -> None:
+    """Its prompt and its text are no messages of the session, and its responses no turns."""
     records = recorded("sub_agent")
     events = translated(records, *calls_in(records))
 
@@ -64,8 +64,8 @@ def test_a_sub_agent_speaks_neither_as_the_user_nor_as_the_assistant() -> None:
     assert [event.turn for event in events if isinstance(event, ev.TurnStarted)] == [1, 2, 3]
 
 
-def test_a_call_that_ran_past_the_gate_is_reported_as_started() -> None:
-    """So that it is judged all the same, a sub-agent's with its parent's turn."""
+def test_a_call_that_bypassed_the_gate_is_reported_as_started() -> None:
+    """So it is evaluated anyway, a subagent's with the turn of its parent."""
     records = recorded("sub_agent")
     agent, inner = calls_in(records)
     events = translated(records, agent)
@@ -82,7 +82,7 @@ def test_a_call_that_ran_past_the_gate_is_reported_as_started() -> None:
 
 
 def test_an_exhausted_retry_is_a_failed_run() -> None:
-    """The client says `success` and means an error."""
+    """The client reports `success` for an error."""
     events = translated(recorded("rate_limited"))
 
     assert {e.code for e in events if isinstance(e, ev.ErrorOccurred)} == {"rate_limit"}
@@ -91,8 +91,8 @@ def test_an_exhausted_retry_is_a_failed_run() -> None:
     assert events[-1].error["details"]["api_error_status"] == 429
 
 
-def test_an_unknown_or_broken_record_is_kept_and_speaks_for_nobody() -> None:
-    """Read back from the record it is still not one of our events."""
+def test_an_unknown_or_invalid_record_is_kept_and_never_taken_for_an_event() -> None:
+    """Also after it was stored and read."""
     translator = ClaudeTranslation(ClaudeCalls())
     strange: list[dict[str, Any]] = [
         {"type": "policy_violation", "rule": "x"},
@@ -116,8 +116,8 @@ def test_an_unknown_or_broken_record_is_kept_and_speaks_for_nobody() -> None:
         ({"type": "brand_new_tool_use", "name": "act"}, "act"),
     ],
 )
-def test_what_the_api_runs_is_reported_by_its_name(block: dict[str, Any], name: str) -> None:
-    """No hook is asked about it, so that it is judged as it begins."""
+def test_a_tool_that_the_api_runs_is_reported_by_its_name(block: dict[str, Any], name: str) -> None:
+    """No hook asks about it, so it is evaluated as it starts."""
     result = {"type": "some_tool_result", "tool_use_id": "t1", "content": "x"}
     message = {"id": "m", "content": [{"id": "t1", "input": {"a": 1}, **block}, result]}
 
@@ -129,8 +129,8 @@ def test_what_the_api_runs_is_reported_by_its_name(block: dict[str, Any], name: 
     ]
 
 
-def test_a_refused_calls_result_is_no_outcome() -> None:
-    """What the client tells the model of a refusal is not something the call did."""
+def test_the_result_of_a_denied_call_is_no_outcome() -> None:
+    """It is the client's text about the denial."""
     calls = ClaudeCalls()
     calls.proposed("t1", "Bash", {}, None)
     calls.refused("t1", "no")
@@ -142,8 +142,8 @@ def test_a_refused_calls_result_is_no_outcome() -> None:
     assert events == [ev.ToolCallFailed(tool_call_id="t2", error="no")]
 
 
-def test_the_beginning_is_not_counted() -> None:
-    """A session's totals go on over its runs; a price that the client does not know any more takes nothing back."""
+def test_usage_before_the_run_is_not_counted() -> None:
+    """A session's totals continue over its runs. If the client loses a price, nothing is subtracted."""
     meter = SessionMeter()
     meter.begin({"m": {"inputTokens": 1000, "outputTokens": 10, "costUSD": 0.5}})
 

@@ -1,4 +1,4 @@
-"""The adapter before the real client, for the tests of this folder."""
+"""Fixtures for Codex: the adapter with the real client."""
 
 from claude_bench import anyio_backend, pipe
 from codex_bench import api, bench, client_installed, patient, stand_in, used_home

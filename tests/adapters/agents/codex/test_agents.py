@@ -1,4 +1,4 @@
-"""Sub-agents of the real client, turned on: bound by the policy of their parent, and counted with it."""
+"""Subagents of the real client, enabled: their parent's policy applies to them, and their usage counts."""
 
 import json
 from collections.abc import Callable
@@ -26,7 +26,7 @@ developer_instructions = "be quick"
 
 
 class Flavour:
-    """One of the client's two kinds of sub-agents, and how its model starts one and waits for it."""
+    """One of the client's two kinds of subagents, and the calls by which a model starts one and waits for it."""
 
     def __init__(self, api: Any, feature: str) -> None:
         self.feature = feature
@@ -49,20 +49,20 @@ class Flavour:
 
 
 def _agent_id(request: dict[str, Any]) -> str:
-    """The sub-agent a conversation was told that it started."""
+    """The subagent that a conversation was told it started."""
     (output,) = (item["output"] for item in request["input"] if item["type"] == "function_call_output")
     return str(json.loads(output)["agent_id"])
 
 
 @pytest.fixture(params=["multi_agent", "multi_agent_v2"])
 def flavour(request: pytest.FixtureRequest, api: Any) -> Flavour:
-    """Each kind of sub-agents."""
+    """Each kind of subagent."""
     return Flavour(api, request.param)
 
 
 @pytest.fixture
 def delegating(bench: Any, flavour: Flavour) -> Callable[..., Any]:
-    """Make an adapter whose model starts a sub-agent with one response and waits for it with the next."""
+    """Create an adapter whose model starts a subagent with one response and waits for it with the next."""
 
     def make(**options: Any) -> Any:
         bench.api.reply(flavour.spawn())
@@ -73,15 +73,15 @@ def delegating(bench: Any, flavour: Flavour) -> Callable[..., Any]:
 
 
 def of_agent(calls: list[ToolCall]) -> list[tuple[str, str | None, int]]:
-    """The calls a gate was asked about: id, the call of the sub-agent, turn."""
+    """The calls that a gate was asked about: id, the subagent's starting call, turn."""
     return [(call.id, call.parent_tool_call_id, call.turn) for call in calls]
 
 
-async def test_a_sub_agents_call_is_asked_about_as_one_of_the_call_that_started_it(
+async def test_a_subagents_call_is_asked_about_as_part_of_the_call_that_started_it(
     bench: Any, delegating: Callable[..., Any]
 ) -> None:
-    """It counts for the response that call was part of, and its tokens once: also those that its own record has
-    before the client reports them. Its start is reported as a call; nobody is asked about that.
+    """It has that call's turn, and its tokens count once, including those that its own log has before the client
+    reports them. Its start is reported as a call without a question.
     """
     api = bench.api
     api.agent_reply(api.shell("a1", "touch made"), api.shell("a2", "touch never"), used=(5000, 500))
@@ -104,10 +104,10 @@ async def test_a_sub_agents_call_is_asked_about_as_one_of_the_call_that_started_
     (Policy(name="p", limits=Limits(max_total_tokens=3000)), ("max_total_tokens", "interrupted")),
     (Policy(name="p", tool_rules=(Deny((TOUCH,)),)), ("deny", "prevented")),
 ], ids=["a limit", "a rule"])  # fmt: skip
-async def test_a_policy_of_the_parent_ends_the_run_before_the_sub_agents_call(
+async def test_the_parents_policy_ends_the_run_before_the_subagents_call(
     bench: Any, delegating: Callable[..., Any], policy: Policy, broken: tuple[str, str]
 ) -> None:
-    """Of a response that exceeds its tokens, or that breaks its rule, no call runs."""
+    """If a response exceeds the tokens or violates a rule, none of its calls runs."""
     bench.api.agent_reply(bench.api.shell("a1", "touch made"), used=(5000, 500))
     bench.run_ids.append("run-ended")
     with pytest.raises(PolicyViolationError) as caught, anyio.fail_after(PATIENCE_S):
@@ -118,10 +118,10 @@ async def test_a_policy_of_the_parent_ends_the_run_before_the_sub_agents_call(
     assert bench.survivors() == []
 
 
-async def test_an_answer_that_stops_a_sub_agent_leaves_the_turn_to_the_interrupt(
+async def test_a_denial_that_stops_a_subagent_interrupts_the_main_turn(
     bench: Any, delegating: Callable[..., Any]
 ) -> None:
-    """Cancelling the turn of the sub-agent would not end the run."""
+    """Cancelling the subagent's turn would not end the run."""
     bench.api.agent_reply(bench.api.shell("a1", "touch made"))
     at_the_gate = anyio.Event()
 
@@ -137,8 +137,8 @@ async def test_an_answer_that_stops_a_sub_agent_leaves_the_turn_to_the_interrupt
     assert bench.survivors() == []
 
 
-async def test_a_cancel_ends_the_command_of_a_sub_agent(bench: Any, delegating: Any, pipe: Any) -> None:
-    """The interrupt of the turn alone would leave the sub-agent at work."""
+async def test_a_cancel_ends_the_command_of_a_subagent(bench: Any, delegating: Any, pipe: Any) -> None:
+    """Interrupting only the main turn would leave the subagent working."""
     bench.api.agent_reply(bench.api.shell("a1", f"echo up > {pipe}; sleep 80005 & sleep 80005", yield_time_ms=30000))
     async with bench.watched(adapter=delegating()) as run:
         await pipe.heard()
@@ -148,8 +148,8 @@ async def test_a_cancel_ends_the_command_of_a_sub_agent(bench: Any, delegating: 
     assert bench.survivors() == []
 
 
-async def test_the_end_of_the_turn_ends_sub_agents_that_still_work(bench: Any, flavour: Flavour, pipe: Any) -> None:
-    """What the agent does not wait for does not outlive its run."""
+async def test_the_end_of_the_turn_ends_working_subagents(bench: Any, flavour: Flavour, pipe: Any) -> None:
+    """A subagent that the agent does not wait for does not outlive its run."""
     bench.api.reply(flavour.spawn())
     bench.api.reply(bench.api.shell("listen", f"cat {pipe}"))
     bench.api.agent_reply(bench.api.shell("a1", f"echo up > {pipe}; sleep 80006", yield_time_ms=30000))
@@ -159,8 +159,8 @@ async def test_the_end_of_the_turn_ends_sub_agents_that_still_work(bench: Any, f
     assert bench.survivors() == []
 
 
-async def test_a_sub_agents_command_stays_in_the_sandbox(bench: Any, delegating: Any) -> None:
-    """What its model wrote stands in a record of its own."""
+async def test_a_subagents_command_stays_in_the_sandbox(bench: Any, delegating: Any) -> None:
+    """Its model's calls are in a log of their own."""
     escalated = {"sandbox_permissions": "require_escalated", "justification": "must"}
     bench.api.agent_reply(bench.api.shell("a1", "touch inside"), bench.api.shell("a2", "touch outside", **escalated))
     gate = RecordingGate()
@@ -170,10 +170,10 @@ async def test_a_sub_agents_command_stays_in_the_sandbox(bench: Any, delegating:
     assert bench.made() == ["inside"]
 
 
-async def test_a_sub_agents_mcp_calls_are_asked_about(
+async def test_a_subagents_mcp_calls_are_asked_about(
     bench: Any, delegating: Callable[..., Any], tmp_path: Path
 ) -> None:
-    """Its servers ask as its parent's do, whatever the client's settings say."""
+    """Its servers ask as its parent's do, whatever the client's settings are."""
     server = MCP_SERVER | {"default_tools_approval_mode": "approve"}
     bench.api.agent_reply(bench.api.call("a1", "read", namespace="mcp__small", path=str(tmp_path / "read")))
     gate = RecordingGate(lambda call: GateAnswer(allowed=False))
@@ -183,8 +183,8 @@ async def test_a_sub_agents_mcp_calls_are_asked_about(
     assert not (tmp_path / "read").exists()
 
 
-async def test_a_role_that_is_not_to_ask_asks(bench: Any) -> None:
-    """The settings of a sub-agent's role do not loosen the terms of the run."""
+async def test_a_role_configured_not_to_ask_asks(bench: Any) -> None:
+    """The settings of a subagent's role do not weaken those of the run."""
     flavour = Flavour(bench.api, "multi_agent")
     (bench.home / "role.toml").write_text(ROLE)
     role = {"description": "quick", "config_file": str(bench.home / "role.toml")}
@@ -198,7 +198,7 @@ async def test_a_role_that_is_not_to_ask_asks(bench: Any) -> None:
     assert bench.made() == []
 
 
-async def test_a_policy_that_denies_sub_agents_takes_them_away(bench: Any, flavour: Flavour) -> None:
+async def test_a_policy_that_denies_subagents_removes_them(bench: Any, flavour: Flavour) -> None:
     """Before the model could start one."""
     adapter = bench.adapter(features={flavour.feature: True})
     options = adapter.compile(Policy(name="p", tool_rules=(Deny(("spawn_agent",)),)))
@@ -210,8 +210,8 @@ async def test_a_policy_that_denies_sub_agents_takes_them_away(bench: Any, flavo
     assert not {"collaboration", "tool_search"} & set(bench.api.offered())
 
 
-async def test_sub_agents_turned_on_in_the_clients_settings_stay_off(bench: Any, flavour: Flavour) -> None:
-    """Only the adapter's own `features` turn them on."""
+async def test_subagents_enabled_in_the_clients_settings_stay_disabled(bench: Any, flavour: Flavour) -> None:
+    """Only the adapter's own `features` enable them."""
     (bench.home / "config.toml").write_text(f"[features]\n{flavour.feature} = true\n")
     adapter = bench.adapter()
     await bench.run(adapter=adapter)

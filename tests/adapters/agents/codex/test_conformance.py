@@ -1,4 +1,4 @@
-"""The shipped conformance suite of the Adapter port, on the real client and a scripted model."""
+"""The shipped conformance suite for adapters, on the real Codex with a scripted model."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -26,12 +26,12 @@ Script: TypeAlias = Sequence[Callable[[], Reply]]
 
 
 def real_client() -> str:
-    """The path of the client that the package carries."""
+    """The path of the client in the package."""
     return str(import_module("codex_cli_bin").bundled_codex_path())
 
 
 def scenes_of(api: Any) -> Scenes[Script]:
-    """Conversations over the Responses API: the calls that the model requested tell how far they are."""
+    """Conversations over the Responses API: the calls in a request show how far each has got."""
 
     def due(script: Script | None, calls: int) -> Any:
         for respond in script or ():
@@ -91,7 +91,7 @@ class Codex(AdapterChecks):
         return self._agent(lambda: Reply(self.bench.api.text("hm"), endless=True))
 
     def using(self) -> tuple[Agent, Usage]:
-        """Two responses, cached input and reasoning among it."""
+        """Two responses, with cached input and reasoning."""
         api = self.bench.api
         agent = self._agent(
             lambda: Reply(api.shell("c1", "touch a"), used=(100, 20), cached=40, reasoning=5),
@@ -124,7 +124,7 @@ class Codex(AdapterChecks):
 @pytest.mark.codex
 @pytest.mark.anyio
 class TestCodexAdapter(Codex, AdapterConformance):
-    """All of the suite; what the backend could change is below."""
+    """The whole suite. Tests that depend on the backend also run below."""
 
     row = "codex"
 

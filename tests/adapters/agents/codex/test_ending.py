@@ -1,4 +1,6 @@
-"""However a run of the real client ends, it ends once, soon, and with no process left: by a cancel, or by itself."""
+"""Every end of a run of the real client, by a cancel or by itself, is reported once and soon, and leaves
+no process.
+"""
 
 import signal
 from collections.abc import Callable
@@ -22,7 +24,7 @@ SLEEPERS = "sleep 80001 & (setsid sleep 80002 &) ; echo up > {signal}; sleep 800
 
 @pytest.fixture
 def asking(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, int], anyio.Event]:
-    """Make an event that is set when the client got a request a given number of times; its answer is withheld."""
+    """Create an event that is set at the client's n-th request, whose answer is withheld."""
 
     def watch(wanted: str, times: int) -> anyio.Event:
         was_requested = anyio.Event()
@@ -46,16 +48,16 @@ def asking(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, int], anyio.Event]
 @pytest.mark.parametrize(
     ("method", "times"),
     [
-        ("initialize", 1),  # while it is prepared
+        ("initialize", 1),  # during its preparation
         ("initialize", 2),
         ("thread/start", 1),
         ("turn/start", 1),
     ],
 )
-async def test_a_cancel_before_there_is_a_turn_closes_the_client(
+async def test_a_cancel_before_the_turn_closes_the_client(
     bench: Any, asking: Callable[[str, int], anyio.Event], method: str, times: int
 ) -> None:
-    """At each step of its start; the run is recorded as cancelled."""
+    """At each step of its start. The run is recorded as cancelled."""
     bench.api.reply(endless=True)
     bench.run_ids.append("run-early")
     was_requested = asking(method, times)
@@ -73,8 +75,8 @@ async def test_a_cancel_before_there_is_a_turn_closes_the_client(
     assert bench.survivors() == []
 
 
-async def test_a_cancel_before_the_client_says_that_the_turn_began_waits_for_that(bench: Any) -> None:
-    """The client refuses an interrupt until then."""
+async def test_a_cancel_before_the_client_reports_the_turn_waits_for_that(bench: Any) -> None:
+    """Until then the client rejects an interrupt."""
     bench.api.reply(endless=True)
     async with bench.watched() as run:
         await run.interrupt()
@@ -84,7 +86,7 @@ async def test_a_cancel_before_the_client_says_that_the_turn_began_waits_for_tha
 
 @pytest.mark.parametrize("replies", [[{"mute": True}], [{"status": 500}] * 4], ids=["unanswered", "retried"])
 async def test_a_cancel_ends_a_turn_whose_request_has_no_response(bench: Any, replies: list[dict[str, Any]]) -> None:
-    """The provider does not even begin to respond, or the client waits before it asks again."""
+    """The API does not start to respond, or the client waits before a retry."""
     for reply in replies:
         bench.api.reply(**reply)
     async with bench.watched() as run:
@@ -93,7 +95,7 @@ async def test_a_cancel_ends_a_turn_whose_request_has_no_response(bench: Any, re
 
 
 async def test_a_cancel_between_two_responses_interrupts(bench: Any, pipe: Any) -> None:
-    """A command left running in the background is ended too."""
+    """A command left in the background is ended too."""
     bench.api.reply(bench.api.shell("c1", SLEEPER.format(signal=pipe), yield_time_ms=250))
     bench.api.reply(mute=True)
     async with bench.watched() as run:
@@ -104,8 +106,8 @@ async def test_a_cancel_between_two_responses_interrupts(bench: Any, pipe: Any) 
     assert bench.survivors() == []
 
 
-async def test_a_second_walk_down_the_ladder_interrupts_no_second_time(bench: Any) -> None:
-    """The client never answers a second interrupt of one turn."""
+async def test_a_second_cancel_does_not_interrupt_again(bench: Any) -> None:
+    """The client never answers a second interrupt of a turn."""
     bench.api.reply(bench.api.text("thinking"), endless=True)
     async with bench.watched() as run:
         await run.responding.wait()
@@ -116,10 +118,10 @@ async def test_a_second_walk_down_the_ladder_interrupts_no_second_time(bench: An
     assert [first, second] == [{"interrupted_by": "ladder"}] * 2
 
 
-async def test_a_client_that_never_begins_its_turn_is_closed(
+async def test_a_client_that_never_starts_its_turn_is_closed(
     bench: Any, stand_in: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The interrupt is given up, and its input closed."""
+    """The interrupt times out, and the client's input is closed."""
     for bound in ("INTERRUPT_S", "CLEAN_UP_S"):
         monkeypatch.setattr(session, bound, 0.05)
     monkeypatch.setattr(session.CodexSession, "interrupt_s", 0.5)
@@ -136,7 +138,7 @@ async def test_a_client_that_never_begins_its_turn_is_closed(
 async def test_a_message_of_another_shape_is_an_error_that_names_it(
     bench: Any, stand_in: Callable[[str], Any], message: str
 ) -> None:
-    """It may hide a call, or what was used."""
+    """It might hide a call, or usage."""
     method, _, field = message.partition(": ")
     odd = {"method": method, "params": {"threadId": "t", "turnId": "u", field: 7}}
     adapter = bench.adapter(codex_path=stand_in(f"say({odd!r}); say(DONE)"))
@@ -145,8 +147,8 @@ async def test_a_message_of_another_shape_is_an_error_that_names_it(
         await run_once(adapter, "go", policies=())
 
 
-async def test_the_last_rung_ends_a_client_that_hears_nothing(bench: Any, pipe: Any) -> None:
-    """A stopped client answers no interrupt and no hang-up; what it started is killed with it."""
+async def test_the_last_cancel_step_ends_a_client_that_answers_nothing(bench: Any, pipe: Any) -> None:
+    """A suspended client is killed, with the processes it started."""
     bench.api.reply(bench.api.shell("c1", SLEEPERS.format(signal=pipe), yield_time_ms=30000))
     async with bench.watched() as run:
         await pipe.heard()
@@ -158,7 +160,7 @@ async def test_the_last_rung_ends_a_client_that_hears_nothing(bench: Any, pipe: 
 
 
 async def test_a_crash_of_the_client_is_an_error_and_its_orphans_are_ended(bench: Any, pipe: Any) -> None:
-    """The error says how the client ended."""
+    """The error says how the client exited."""
     bench.api.reply(bench.api.shell("c1", SLEEPERS.format(signal=pipe), yield_time_ms=30000))
     async with bench.watched() as run:
         await pipe.heard()
@@ -171,10 +173,8 @@ async def test_a_crash_of_the_client_is_an_error_and_its_orphans_are_ended(bench
     assert bench.survivors() == []
 
 
-async def test_a_failure_that_is_retried_is_recovered_and_one_that_stays_is_an_error_that_names_it(
-    bench: Any,
-) -> None:
-    """A stream cut off once is no failed run. After the retries the client gives up and says why."""
+async def test_a_retried_failure_recovers_and_a_permanent_one_is_an_error_that_names_it(bench: Any) -> None:
+    """One interrupted stream does not fail the run. After its retries, the client reports the error."""
     bench.api.reply(cut=True)
     events = await bench.run()
     for _ in range(4):
@@ -190,7 +190,7 @@ async def test_a_failure_that_is_retried_is_recovered_and_one_that_stays_is_an_e
 
 
 async def test_lines_that_are_no_messages_are_reported(bench: Any, stand_in: Callable[[str], Path]) -> None:
-    """And the run goes on."""
+    """The run continues."""
     adapter = bench.adapter(codex_path=stand_in("print('what is this', flush=True); say(DONE)"))
     events = await bench.run(adapter=adapter)
 
@@ -200,8 +200,8 @@ async def test_lines_that_are_no_messages_are_reported(bench: Any, stand_in: Cal
     assert events[-1] == RunCompleted(output="")
 
 
-async def test_what_is_asked_and_not_known_is_refused(bench: Any, stand_in: Callable[[str], Path]) -> None:
-    """A call nobody announced, input for a terminal, more permissions, a question to the user."""
+async def test_an_unknown_question_is_denied(bench: Any, stand_in: Callable[[str], Path]) -> None:
+    """An unannounced call, input for a terminal, more permissions, a question to the user."""
     script = """
 command = {"itemId": "x", "command": "rm", "cwd": "/"}
 for method, params in [

@@ -1,4 +1,4 @@
-"""What a policy compiles to, in force in the real client; what it does not compile to, and why."""
+"""The Codex settings that a policy becomes, in force in the real client; and rules that do not become settings."""
 
 from pathlib import Path
 from typing import Any
@@ -19,10 +19,8 @@ NO_TEMPORARY_FOLDERS = {
 }  # fmt: skip
 
 
-async def test_a_tool_that_a_policy_takes_away_is_not_offered_to_the_model(bench: Any) -> None:
-    """Also where the caller turned it on. A model that calls it all the same is told by the client; there is nothing
-    to ask the gate.
-    """
+async def test_a_tool_that_a_policy_removes_is_not_offered_to_the_model(bench: Any) -> None:
+    """Even if the caller enabled it. If a model calls it anyway, the client answers, and the gate is not asked."""
     adapter = bench.adapter(features={"view_image": True}, config={"web_search": "live"})
     options = adapter.compile(Policy(name="p", tool_rules=(Deny(("shell", "view_image", "web_search")),)))
     await bench.run(adapter=adapter)
@@ -39,7 +37,7 @@ async def test_a_tool_that_a_policy_takes_away_is_not_offered_to_the_model(bench
 
 
 async def test_denied_mcp_tools_are_not_offered(bench: Any, tmp_path: Path) -> None:
-    """One tool, or a whole server, which then is not started."""
+    """One tool, or a whole server, which is not started then."""
     servers = ("small", "other")
     logs = {name: MCP_SERVER | {"env": {"QUICK_LOG": str(tmp_path / name)}} for name in servers}
     adapter = bench.adapter(config={f"mcp_servers.{name}": server for name, server in logs.items()})
@@ -62,10 +60,10 @@ async def test_denied_mcp_tools_are_not_offered(bench: Any, tmp_path: Path) -> N
     ("workspace-write", ["inside", "new.txt"]),
     ("danger-full-access", ["inside", "new.txt", "reached"]),
 ])  # fmt: skip
-async def test_what_is_allowed_is_held_by_the_sandbox(bench: Any, sandbox: str, made: list[str]) -> None:
-    """Outside its folders nothing is written, by a command nor by a file change, and no address is reached. What is
-    stopped is not run again without it, which the client does by itself with some of the commands that were allowed,
-    unless its permissions forbid.
+async def test_allowed_calls_are_confined_by_the_sandbox(bench: Any, sandbox: str, made: list[str]) -> None:
+    """Neither a command nor a file change writes outside its folders, and no address can be reached. A stopped
+    command is not run again outside, which the client would do with some allowed commands unless its permissions
+    forbid it.
     """
     port = bench.api.url.split(":")[2].split("/")[0]
     command = f"touch {bench.home}/outside; echo > /dev/tcp/127.0.0.1/{port} && touch reached; touch inside"
@@ -83,8 +81,8 @@ async def test_what_is_allowed_is_held_by_the_sandbox(bench: Any, sandbox: str, 
     assert len([name for name in failed if name.startswith("again")]) == (0 if free else 12)
 
 
-async def test_the_sandbox_leaves_nothing_in_the_folders_it_guards(bench: Any, pipe: Any) -> None:
-    """The client does not clean up after a command that was killed. What was there stays, and what the run made."""
+async def test_the_sandbox_leaves_nothing_in_protected_folders(bench: Any, pipe: Any) -> None:
+    """The client does not clean up after a killed command. Existing files and those of the run stay."""
     (bench.cwd / ".aws").mkdir()
     bench.api.reply(bench.api.shell("c1", f"echo up > {pipe}; sleep 1000"))
     adapter = bench.adapter(sandbox="workspace-write", config=NO_TEMPORARY_FOLDERS)
@@ -96,8 +94,8 @@ async def test_the_sandbox_leaves_nothing_in_the_folders_it_guards(bench: Any, p
     assert bench.made(".*") == [".aws", ".git"]
 
 
-async def test_a_run_that_ends_leaves_the_sandbox_of_another_alone(bench: Any, pipe: Any) -> None:
-    """Both work in one folder: without the empty folder there, the other's guard on it would be off."""
+async def test_the_end_of_a_run_does_not_affect_the_sandbox_of_another(bench: Any, pipe: Any) -> None:
+    """Both work in one folder. If its empty folder were removed, the other's protection would be off."""
     adapter = bench.adapter(sandbox="workspace-write", config=NO_TEMPORARY_FOLDERS)
     bench.api.reply(bench.api.shell("c1", f"echo up > {pipe}; read < {pipe}; mkdir -p .git/hooks"))
     bench.api.reply(mute=True)
@@ -121,8 +119,8 @@ async def test_a_run_that_ends_leaves_the_sandbox_of_another_alone(bench: Any, p
     assert bench.made(".*") == []
 
 
-async def test_a_command_its_own_rules_let_through_stays_in_the_sandbox(bench: Any) -> None:
-    """Without the permissions of the run, the client would run it outside."""
+async def test_a_command_that_the_clients_own_rules_allow_stays_in_the_sandbox(bench: Any) -> None:
+    """Without the run's permissions, the client would run it outside."""
     rules = bench.home / "rules"
     rules.mkdir()
     (rules / "default.rules").write_text('prefix_rule(pattern=["touch"], decision="allow")\n')
@@ -132,8 +130,8 @@ async def test_a_command_its_own_rules_let_through_stays_in_the_sandbox(bench: A
     assert not (bench.home / "outside").exists()
 
 
-async def test_the_clients_own_settings_of_the_sandbox_hold(bench: Any) -> None:
-    """More folders to write to, the network."""
+async def test_the_clients_own_sandbox_settings_apply(bench: Any) -> None:
+    """More writable folders, the network."""
     (bench.home / "more").mkdir()
     port = bench.api.url.split(":")[2].split("/")[0]
     bench.api.reply(
@@ -147,8 +145,8 @@ async def test_the_clients_own_settings_of_the_sandbox_hold(bench: Any) -> None:
     assert (bench.home / "more" / "made").exists()
 
 
-async def test_the_clients_own_rule_that_is_stricter_wins_over_one_that_permits(bench: Any) -> None:
-    """One that asks gives the command back to the gate; one that forbids refuses it before the gate hears of it."""
+async def test_a_stricter_rule_of_the_client_overrides_one_that_allows(bench: Any) -> None:
+    """A rule that asks leaves the command to the gate. A rule that forbids denies it before the gate is asked."""
     rules = bench.home / "rules"
     rules.mkdir()
     (rules / "default.rules").write_text('prefix_rule(pattern=["touch"], decision="allow")\n')

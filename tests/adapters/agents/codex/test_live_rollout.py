@@ -1,4 +1,4 @@
-"""The client's records of threads: one that is read while it grows, and those that a session's tokens stand in."""
+"""The client's logs of threads: reading one while it grows, and finding those that contain a session's tokens."""
 
 import json
 from datetime import UTC, datetime
@@ -18,18 +18,18 @@ from proctor.supervisor.testing.fakes import PATIENCE_S
 pytestmark = pytest.mark.anyio
 
 PADDING = 8 * 1024 * 1024
-"""So much that readers meet."""
+"""Enough text for readers to meet."""
 
 
 def written(call_id: str) -> str:
-    """A line of the record: a call that the model wrote."""
+    """A line of the log: a call that the model wrote."""
     arguments = json.dumps({"cmd": call_id})
     payload = {"type": "function_call", "call_id": call_id, "arguments": arguments}
     return json.dumps({"type": "response_item", "payload": payload}) + "\n"
 
 
-async def test_readers_side_by_side_miss_nothing(tmp_path: Path) -> None:
-    """Each asks for its own call while the record grows."""
+async def test_concurrent_readers_miss_nothing(tmp_path: Path) -> None:
+    """Each reads its own call while the log grows."""
     path = tmp_path / "rollout.jsonl"
     names = [f"c{n}" for n in range(40)]
     path.write_text(f"{'x' * PADDING}\n" + "".join(map(written, names[:20])))
@@ -49,8 +49,8 @@ async def test_readers_side_by_side_miss_nothing(tmp_path: Path) -> None:
     assert found == {name: {"cmd": name} for name in names}
 
 
-async def test_a_call_that_is_over_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody may ever have asked what the model wrote."""
+async def test_a_finished_call_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even if nobody has read it."""
     monkeypatch.setattr("proctor.adapters.agents.codex.live_rollout._TRIES", 1)
     path = tmp_path / "rollout.jsonl"
     payload = {"type": "function_call_output", "call_id": "c1", "output": "ok"}
@@ -65,13 +65,15 @@ async def test_a_call_that_is_over_is_not_kept(tmp_path: Path, monkeypatch: pyte
 
 
 def append(path: Path, text: str) -> None:
-    """Let the record grow."""
+    """Append to the log."""
     with path.open("a") as record:
         record.write(text)
 
 
-async def test_a_line_that_is_not_whole_is_read_when_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is no line of a record is passed over, and a call that is not recorded in time is unknown."""
+async def test_an_incomplete_line_is_read_once_it_is_complete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A line that is no record is skipped, and a call that is not logged in time is unknown."""
     monkeypatch.setattr("proctor.adapters.agents.codex.live_rollout._TRIES", 2)
     path = tmp_path / "rollout.jsonl"
     line = written("c1")
@@ -88,7 +90,7 @@ OWN, THREAD, OTHER = (str(UUID(int=n)) for n in range(3))
 
 
 def rollout(sessions: Path, hour: int, thread: str, session: str, tokens: int) -> Path:
-    """A thread's rollout with one response; each begins an hour after the one before."""
+    """The log of a thread with one response; each starts an hour after the one before."""
     used = {"response_id": thread, "thread_id": thread, "session_id": session, "usage": {"input_tokens": tokens}}
     lines = [
         {"type": "session_meta", "payload": {"id": thread, "session_id": session}},
@@ -102,7 +104,7 @@ def rollout(sessions: Path, hour: int, thread: str, session: str, tokens: int) -
 
 
 def test_a_session_has_the_threads_that_it_started_and_no_others(tmp_path: Path) -> None:
-    """One whose first line is still being written counts once that is whole."""
+    """A log whose first line is incomplete counts once that is complete."""
     main = rollout(tmp_path, 1, OWN, OWN, 10)
     whole = rollout(tmp_path, 2, THREAD, OWN, 5).read_text()
     late = tmp_path.joinpath("2026/01/02", f"rollout-2026-01-02T02-00-00-{THREAD}.jsonl")
@@ -116,8 +118,8 @@ def test_a_session_has_the_threads_that_it_started_and_no_others(tmp_path: Path)
     assert [(one.input_tokens, one.subagent_tokens) for one in (*first, *second)] == [(10, 0), (5, 5)]
 
 
-def test_a_rollout_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    """It may be that of a thread of the session."""
+def test_an_unreadable_log_is_named(tmp_path: Path) -> None:
+    """It may belong to a thread of the session."""
     main = rollout(tmp_path, 1, OWN, OWN, 10)
     broken = rollout(tmp_path, 2, OTHER, OTHER, 5)
     broken.write_text("not JSON\n")

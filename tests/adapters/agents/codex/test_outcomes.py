@@ -1,4 +1,4 @@
-"""Each call that was let run has one outcome, whatever the client leaves out."""
+"""Each allowed call has one outcome, whatever the client omits."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -39,7 +39,7 @@ TURN, END = TurnCompleted(turn=1), RunCompleted(output="")
 
 @pytest.fixture
 def reported(bench: Any, stand_in: Callable[[str], Path]) -> Callable[[str], Any]:
-    """What is reported from the outcome of the one call on, of a client that says and records what a script has."""
+    """The events from the call's outcome on, for a client that reports and logs as scripted."""
 
     async def run(script: str) -> list[Event]:
         events = await bench.run(adapter=bench.adapter(codex_path=stand_in(RUN + script)))
@@ -70,15 +70,18 @@ OUTCOMES: dict[str, tuple[str, list[Event]]] = {
 
 
 @pytest.mark.parametrize("kind", OUTCOMES)
-async def test_each_call_has_one_outcome_by_the_wire_or_the_record(reported: Callable[[str], Any], kind: str) -> None:
-    """The record is read once a response's calls are done, and at the end of the turn; the first of the two holds."""
+async def test_each_call_has_one_outcome_from_the_protocol_or_the_log(
+    reported: Callable[[str], Any], kind: str
+) -> None:
+    """The log is read once the calls of a response have ended, and at the end of the turn. The first
+    outcome counts.
+    """
     script, expected = OUTCOMES[kind]
 
     assert await reported(f"{script}; say(DONE)") == expected
 
 
 async def test_a_call_that_runs_when_the_turn_fails_ends_with_it(bench: Any, stand_in: Callable[[str], Path]) -> None:
-    """As in any other run."""
     failed = 'say({**DONE, "params": {"threadId": "t", "turn": {"id": "u", "status": "failed"}}})'
     async with bench.watched(adapter=bench.adapter(codex_path=stand_in(RUN + failed))) as run:
         await run.ended.wait()

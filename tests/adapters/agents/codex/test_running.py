@@ -1,4 +1,4 @@
-"""The real client at work: everything is asked about first, or seen all the same, and tokens are counted once."""
+"""The real client at work: every call is asked about, or at least observed, and tokens are counted once."""
 
 from pathlib import Path
 from typing import Any
@@ -18,14 +18,14 @@ REFUSE = GateAnswer(allowed=False)
 
 
 def outcomes(events: list[ev.Event]) -> list[tuple[str, str]]:
-    """The ids of calls that ended, with how."""
+    """The ids and outcomes of calls that ended."""
     ended = [event for event in events if isinstance(event, (ev.ToolCallCompleted, ev.ToolCallFailed))]
     return sorted((event.tool_call_id, event.type) for event in ended)
 
 
-async def test_each_command_and_file_change_is_decided_on_its_own(bench: Any) -> None:
-    """The gate sees the command itself, not the shell around it, and path, kind and content of a change. What is
-    allowed runs, and its outcome is reported; what is refused does not, and the agent is told and goes on.
+async def test_each_command_and_file_change_is_decided_separately(bench: Any) -> None:
+    """The gate gets the command without the shell around it, and the path, kind and content of a change. Allowed
+    calls run and have an outcome. Denied ones don't, and the agent gets the reason and continues.
     """
     api = bench.api
     api.reply(api.shell("allowed", "echo 'a b'; touch made"))
@@ -60,8 +60,8 @@ async def test_each_command_and_file_change_is_decided_on_its_own(bench: Any) ->
     assert events[-1] == ev.RunCompleted(output="end")
 
 
-async def test_every_mcp_call_is_asked_about_whatever_the_settings_say(bench: Any, tmp_path: Path) -> None:
-    """Tools that say they only read, and servers trusted in the client's settings, are asked about too."""
+async def test_every_mcp_call_is_asked_about_in_any_settings(bench: Any, tmp_path: Path) -> None:
+    """Even calls of tools that claim to only read, and of servers that the client's settings trust."""
     adapter = bench.adapter(config={"mcp_servers.small": MCP_SERVER | {"default_tools_approval_mode": "approve"}})
     calls = [(id, tool, {"path": str(tmp_path / tool)}) for id, tool in (("c1", "write"), ("c2", "read"))]
     bench.api.reply(*(bench.api.call(id, tool, namespace="mcp__small", **given) for id, tool, given in calls))
@@ -75,12 +75,12 @@ async def test_every_mcp_call_is_asked_about_whatever_the_settings_say(bench: An
 
 
 @pytest.mark.parametrize("allow_escalation", [False, True])
-async def test_a_command_leaves_the_sandbox_only_if_the_caller_said_so(
+async def test_a_command_leaves_the_sandbox_only_if_the_caller_allowed_it(
     bench: Any, tmp_path: Path, allow_escalation: bool
 ) -> None:
-    """The client's request does not say that a command would; what the model wrote does. So it is with a file change
-    outside the workspace: the client itself would make any that is approved. Text typed into a terminal would
-    not be asked about, so there are no terminals.
+    """The client's question does not say that a command would; the model's call does. The same holds for a file
+    change outside the workspace, as the client makes any approved one. Text for a terminal would not be asked about,
+    so terminals are disabled.
     """
     api, escalate = bench.api, {"sandbox_permissions": "require_escalated"}
     api.reply(
@@ -117,8 +117,8 @@ def thread(events: list[ev.Event]) -> str:
 
 
 async def test_each_model_response_is_a_turn_with_its_tokens(bench: Any) -> None:
-    """Turns are numbered from 1; what is said belongs to its turn. Input includes what was cached, output what was
-    thought; the client knows no prices.
+    """Turns are numbered from 1, and a message belongs to its turn. Input includes cached tokens, output includes
+    reasoning. The client has no prices.
     """
     api = bench.api
     api.reply(api.text("first"), api.shell("c1", "true"), used=(1000, 50), cached=400, reasoning=10)
@@ -146,9 +146,9 @@ async def test_each_model_response_is_a_turn_with_its_tokens(bench: Any) -> None
 
 
 async def test_a_resumed_session_does_not_count_its_past_again(bench: Any) -> None:
-    """The client repeats the old total when it takes a thread up, and counts on from it; it asks for every call, and
-    it is known of each whether it would leave the sandbox. A fork is a new session that counts for itself, though the
-    client carries the total over without saying so.
+    """The client repeats the old total when it resumes a thread, and continues from it. It asks about every call,
+    including whether it would leave the sandbox. A fork is a new session with its own count, although the client
+    carries the total over silently.
     """
     api, adapter, gate = bench.api, bench.adapter(sandbox="workspace-write"), RecordingGate()
     api.reply(api.text("one"), used=(1000, 50))
@@ -163,7 +163,7 @@ async def test_a_resumed_session_does_not_count_its_past_again(bench: Any) -> No
     assert [event.turn for event in second if isinstance(event, ev.TurnStarted)] == [
         1,
         2,
-    ]  # the session counts them on
+    ]  # the session continues its count
     assert "one" in str(api.requests[-1]["input"])
     assert {call.id: call.input.get("escalated") for call in gate.calls} == {"c1": None, "c2": True}
     assert bench.made() == ["in"]
@@ -176,8 +176,8 @@ async def test_a_resumed_session_does_not_count_its_past_again(bench: Any) -> No
     assert thread(forked) != thread(first)
 
 
-async def test_a_command_the_clients_own_rules_let_through_is_reported_as_started(bench: Any) -> None:
-    """Nobody is asked then, so the adapter says that it does not gate everything."""
+async def test_a_command_that_the_clients_own_rules_allow_is_reported_as_started(bench: Any) -> None:
+    """It is not asked about, so the adapter declares a partial gate."""
     rules = bench.home / "rules" / "default.rules"
     rules.parent.mkdir()
     rules.write_text('prefix_rule(pattern=["ls"], decision="allow")\n')
@@ -197,8 +197,8 @@ async def test_a_command_the_clients_own_rules_let_through_is_reported_as_starte
     assert adapter.ungated == [f"`{rules}` lets commands run without asking"]
 
 
-async def test_a_client_that_does_not_take_the_terms_gets_no_prompt(bench: Any) -> None:
-    """Configuration may say otherwise; what is in force counts."""
+async def test_a_client_that_rejects_the_required_settings_gets_no_prompt(bench: Any) -> None:
+    """The settings in force count, whatever the configuration says."""
     with pytest.raises(ProviderError, match=r"feature `goals` stays on \(goals start turns by themselves\)"):
         await bench.run(adapter=bench.adapter(config={"features.goals": True}))
 

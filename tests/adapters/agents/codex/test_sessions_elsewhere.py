@@ -1,4 +1,4 @@
-"""A thread that the real client resumes, does not have, or cannot read: what is replayed to it."""
+"""A thread that the real client resumes, lacks, or can't read, and what is replayed to it."""
 
 import shutil
 from pathlib import Path
@@ -13,13 +13,13 @@ from tests.continued_sessions import ContinuedSessions
 @pytest.mark.codex
 @pytest.mark.anyio
 class TestCodex(ContinuedSessions):
-    """Another machine has the same folder and another home."""
+    """Another machine has the same folder and another home directory."""
 
     conversation = "input"
 
     @pytest.fixture(autouse=True)
     def homes(self, bench: Any, used_home: Path) -> None:
-        """Those of both machines."""
+        """The home directories of both machines."""
         self.here, self.used = bench.home, used_home
 
     def say(self, text: str, *, command: str = "", used: int = 100) -> None:
@@ -46,8 +46,8 @@ class TestCodex(ContinuedSessions):
         found: list[int] = self.bench.survivors()
         return found
 
-    async def test_a_client_that_its_api_refuses_has_the_thread_and_is_not_begun_anew(self) -> None:
-        """That is another failure."""
+    async def test_a_client_that_its_api_rejects_has_the_thread_and_is_not_restarted(self) -> None:
+        """This is a different failure."""
         await self.begin()
         for _ in range(4):
             self.bench.api.reply(status=500)

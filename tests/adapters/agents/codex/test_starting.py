@@ -1,4 +1,4 @@
-"""What is checked, and compiled, before the client starts; clients that start at the same time in a new home."""
+"""Checks and settings before the client starts, and clients that start concurrently in a new home."""
 
 import os
 import shutil
@@ -22,10 +22,10 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.mark.codex
-async def test_a_client_that_works_is_accepted_and_one_that_is_not_logged_in_is_not(
+async def test_a_working_client_is_accepted_and_one_that_is_not_logged_in_is_an_error(
     bench: Any, tmp_path: Path
 ) -> None:
-    """Nothing is left of the check; the error says what to do, also where no `codex` is on PATH."""
+    """The check leaves nothing behind. The error says what to do, also without `codex` on PATH."""
     await bench.adapter().prepare()
     env = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "CODEX_HOME": str(tmp_path)}
     with pytest.raises(ProviderUnavailableError, match=f"codex is not logged in; run `{find_client()} login`"):
@@ -34,10 +34,10 @@ async def test_a_client_that_works_is_accepted_and_one_that_is_not_logged_in_is_
     assert bench.api.requests == []
 
 
-async def test_without_a_client_that_works_the_error_says_what_is_missing(
+async def test_without_a_working_client_the_error_says_what_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An executable that is not there, one that ends at once, neither the package nor an executable on PATH."""
+    """The executable does not exist or exits at once; neither the package nor an executable on PATH is there."""
     monkeypatch.setitem(sys.modules, "codex_cli_bin", None)
     monkeypatch.setenv("PATH", str(tmp_path))
     cases: list[tuple[Any, str]] = [
@@ -50,8 +50,8 @@ async def test_without_a_client_that_works_the_error_says_what_is_missing(
             await CodexAdapter(codex_path=program, cwd=tmp_path, env={"HOME": str(tmp_path)}).prepare()
 
 
-def test_a_sandbox_the_client_does_not_have_or_hold_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where what is stopped is run again outside, `read-only` would be the loosest of all."""
+def test_a_sandbox_that_the_client_lacks_or_does_not_enforce_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the client ran stopped commands again outside, `read-only` would be the weakest of all."""
     with pytest.raises(UsageError, match="sandbox `none` is not one of read-only, workspace-write, danger"):
         CodexAdapter(sandbox="none")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="sandbox `read-only` is not held on Windows, nor with `allow_escalation`"):
@@ -62,14 +62,14 @@ def test_a_sandbox_the_client_does_not_have_or_hold_is_refused(monkeypatch: pyte
 
 
 @pytest.mark.parametrize("value", [None, float("nan"), {"a": object()}])
-def test_configuration_the_client_cannot_hold_is_refused(value: object) -> None:
+def test_configuration_that_the_client_does_not_enforce_is_rejected(value: object) -> None:
     """The message names the key."""
     with pytest.raises(UsageError, match="config `x"):
         CodexAdapter(config={"x": value})
 
 
-def test_it_gates_all_unless_settings_go_round_the_gate(tmp_path: Path) -> None:
-    """Each way round is named."""
+def test_it_gates_all_unless_settings_bypass_the_gate(tmp_path: Path) -> None:
+    """Each such setting is named."""
     env = {"CODEX_HOME": str(tmp_path / "home"), "HOME": str(tmp_path)}
     plain = CodexAdapter(cwd=tmp_path, env=env, model="m")
     loose = CodexAdapter(
@@ -94,9 +94,9 @@ def test_it_gates_all_unless_settings_go_round_the_gate(tmp_path: Path) -> None:
     ('prefix_rule (pattern=["git"])  # decision="prompt"', "some"),
     ("", "some"),
 ])  # fmt: skip
-def test_a_rule_permits_unless_it_says_otherwise(tmp_path: Path, text: str, gate: str) -> None:
-    """Rules of a project that is trusted count as those of the user do; those of another are not read. What cannot be
-    read (no text: a folder) may permit.
+def test_a_rule_allows_unless_it_says_otherwise(tmp_path: Path, text: str, gate: str) -> None:
+    """Rules of a trusted project count like the user's; those of another are not read. An unreadable file (a folder,
+    or no text) may allow.
     """
     rules = tmp_path / ".codex" / "rules"
     rules.mkdir(parents=True)
@@ -113,8 +113,8 @@ def test_a_rule_permits_unless_it_says_otherwise(tmp_path: Path, text: str, gate
     assert (trusting.capabilities.gate, untrusting.capabilities.gate) == ("some", "all")
 
 
-def test_a_policy_takes_away_the_tools_the_client_can_start_without() -> None:
-    """What has no option is listed; what only warns takes nothing away."""
+def test_a_policy_removes_the_tools_that_the_client_can_start_without() -> None:
+    """A rule without a setting is listed. A rule that only warns removes nothing."""
     policy = Policy(
         name="p",
         limits=Limits(max_total_tokens=10),
@@ -135,8 +135,8 @@ def test_a_policy_takes_away_the_tools_the_client_can_start_without() -> None:
     )
 
 
-def test_an_allow_list_takes_away_what_it_does_not_name() -> None:
-    """Aliases of the policy count as what they stand for."""
+def test_an_allow_list_removes_the_tools_it_does_not_name() -> None:
+    """Aliases of the policy stand for their tools."""
     policy = Policy(name="p", tool_rules=(Allow(("run", "apply_patch")),), aliases={"run": ("shell",)})
     compiled = CodexAdapter().compile(policy)
 
@@ -164,8 +164,8 @@ for home in sys.argv[1:]:
 
 
 @pytest.mark.codex
-def test_processes_that_start_clients_at_the_same_time_all_start_them(tmp_path: Path) -> None:
-    """Without waiting for each other, all clients but one end with an error of their database."""
+def test_processes_that_start_clients_concurrently_all_succeed(tmp_path: Path) -> None:
+    """If they did not wait for each other, all clients but one would exit with an error of their database."""
     homes = [tmp_path / f"home-{n}" for n in range(HOMES)]
     for home in homes:
         home.mkdir()
@@ -185,8 +185,8 @@ def test_processes_that_start_clients_at_the_same_time_all_start_them(tmp_path: 
 
 
 @pytest.mark.codex
-async def test_runs_that_start_at_the_same_time_in_a_new_home_all_complete(bench: Any) -> None:
-    """Tasks of one event loop."""
+async def test_runs_that_start_concurrently_in_a_new_home_all_complete(bench: Any) -> None:
+    """In tasks of one event loop."""
     shutil.rmtree(bench.home)
     bench.home.mkdir()
     ended: list[str] = []
@@ -204,7 +204,7 @@ async def test_runs_that_start_at_the_same_time_in_a_new_home_all_complete(bench
 
 @pytest.fixture
 def refused(monkeypatch: pytest.MonkeyPatch) -> anyio.Event:
-    """Set when a start has found that it is another one's turn."""
+    """Set when a start has found that another one is first."""
     found = anyio.Event()
     lock = connection._lock
 
@@ -219,15 +219,15 @@ def refused(monkeypatch: pytest.MonkeyPatch) -> anyio.Event:
 
 
 async def given_up(env: dict[str, str], refused: anyio.Event) -> None:
-    """A start that is given up once it had to wait."""
+    """A start that is cancelled once it had to wait."""
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(turn_to_start, env)
         await refused.wait()
         tasks.cancel_scope.cancel()
 
 
-async def test_the_next_start_waits_until_the_one_before_is_over(tmp_path: Path, refused: anyio.Event) -> None:
-    """Starts in other homes do not, and one that is given up leaves its turn to the next."""
+async def test_a_start_waits_until_the_one_before_has_finished(tmp_path: Path, refused: anyio.Event) -> None:
+    """Starts in other homes do not wait, and a cancelled one leaves its turn to the next."""
     (tmp_path / "other").mkdir()
     env = {"CODEX_HOME": str(tmp_path)}
     with anyio.fail_after(PATIENCE_S):
@@ -240,10 +240,8 @@ async def test_the_next_start_waits_until_the_one_before_is_over(tmp_path: Path,
         (await turn_to_start(env)).release()
 
 
-async def test_databases_in_a_folder_of_their_own_are_what_is_waited_for(
-    tmp_path: Path, refused: anyio.Event
-) -> None:
-    """Two homes may share them."""
+async def test_starts_wait_for_those_with_the_same_database_folder(tmp_path: Path, refused: anyio.Event) -> None:
+    """Two homes may share one."""
     shared = {"CODEX_SQLITE_HOME": str(tmp_path / "shared")}
     with anyio.fail_after(PATIENCE_S):
         first = await turn_to_start({"HOME": str(tmp_path / "a"), **shared})
@@ -252,8 +250,8 @@ async def test_databases_in_a_folder_of_their_own_are_what_is_waited_for(
 
 
 @pytest.mark.codex
-async def test_a_home_that_is_not_there_is_not_made(tmp_path: Path) -> None:
-    """The client says so; the user's own home, not named by anybody, is made as the client would."""
+async def test_a_missing_home_is_not_created(tmp_path: Path) -> None:
+    """The client reports it. The user's default home is created as the client would."""
     named = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "CODEX_HOME": str(tmp_path / "missing")}
     with pytest.raises(ProviderUnavailableError) as caught:
         await CodexAdapter(cwd=tmp_path, env=named).prepare()

@@ -1,4 +1,4 @@
-"""Runs of the real client from end to end: policies, limits, the record."""
+"""Runs of the real client, end to end: policies, limits, the event log."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ def types(events: tuple[Event, ...]) -> list[str]:
 
 
 async def cancelled(bench: Any, policy: Policy) -> PolicyViolationError:
-    """What a run that its policy cancels raises; it leaves no process and has one end."""
+    """The error of a run that its policy cancels; asserts that no process remains and that the log has one end."""
     with pytest.raises(PolicyViolationError) as caught, anyio.fail_after(PATIENCE_S):
         await run_once(bench.adapter(), "go", policies=[policy], run_id="run-cancelled")
     bench.run_ids.append("run-cancelled")
@@ -34,8 +34,8 @@ async def cancelled(bench: Any, policy: Policy) -> PolicyViolationError:
     return caught.value
 
 
-async def test_a_call_that_cancels_ends_the_run_before_any_of_its_response(bench: Any) -> None:
-    """Every call that was asked about gets its answer, none runs, no other response is asked for."""
+async def test_a_call_that_cancels_ends_the_run_before_any_call_of_its_response(bench: Any) -> None:
+    """Every call that was asked about gets an answer, none runs, and no other response is requested."""
     bench.api.reply(bench.api.shell("c1", "touch a"), bench.api.shell("c2", "touch b"))
     error = await cancelled(bench, Policy(name="p", tool_rules=(Deny((TOUCH,)),)))
 
@@ -46,8 +46,8 @@ async def test_a_call_that_cancels_ends_the_run_before_any_of_its_response(bench
     assert len(bench.api.requests) == 1
 
 
-async def test_the_response_that_exceeds_the_tokens_runs_none_of_its_calls(bench: Any) -> None:
-    """The client's record has a response's tokens before its calls are asked about."""
+async def test_a_response_that_exceeds_the_tokens_runs_none_of_its_calls(bench: Any) -> None:
+    """The client's log has a response's tokens before its calls are asked about."""
     for name in "abc":
         bench.api.reply(bench.api.shell(name, f"touch {name}"), used=(1000, 10))
     error = await cancelled(bench, Policy(name="p", limits=Limits(max_total_tokens=1500)))
@@ -57,8 +57,10 @@ async def test_the_response_that_exceeds_the_tokens_runs_none_of_its_calls(bench
     assert bench.made() == ["a"]
 
 
-async def test_a_replayed_session_counts_its_turns_on(bench: Any) -> None:
-    """The response after three is the fourth, though the client is told of the others: a cap of four holds."""
+async def test_a_replayed_session_continues_its_turn_numbers(bench: Any) -> None:
+    """After three turns, the next is the fourth, although the client gets the others as text. So a limit of four
+    applies.
+    """
     store, policy = MemoryStore(), Policy(name="p", limits=Limits(max_turns=Limit(max=4, scope="session")))
     for command in ("true", "true"):
         bench.api.reply(bench.api.shell("c1", command))
@@ -74,8 +76,8 @@ async def test_a_replayed_session_counts_its_turns_on(bench: Any) -> None:
     assert (result.status, started) == ("completed", [4])
 
 
-async def test_attempts_at_tools_that_were_removed_at_launch_are_violations(bench: Any) -> None:
-    """The client tells its model that it has no such tool, and its own record alone shows the call."""
+async def test_calls_of_tools_removed_at_launch_are_violations(bench: Any) -> None:
+    """The client tells its model that the tool does not exist. Only its own log shows the call."""
     api = bench.api
     api.reply(api.shell("c1", "touch a"), api.call("c2", "view_image", path="/x.png"))
     api.reply(api.call("c3", "shell", command=["touch", "a"]), api.call("c4", "no_such_tool"))
@@ -91,8 +93,8 @@ async def test_attempts_at_tools_that_were_removed_at_launch_are_violations(benc
     assert (requested[0].tool_input["command"], requested[0].turn) == ("touch a", 1)
 
 
-async def test_an_attempt_at_a_removed_tool_cancels_where_its_rule_says_so(bench: Any) -> None:
-    """The run is not completed."""
+async def test_a_call_of_a_removed_tool_cancels_if_its_rule_says_so(bench: Any) -> None:
+    """The run does not complete."""
     bench.api.reply(bench.api.shell("c1", "touch a"))
     error = await cancelled(bench, Policy(name="p", tool_rules=(Deny(("bash",)),)))
 

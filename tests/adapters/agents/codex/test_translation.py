@@ -1,4 +1,4 @@
-"""The client's notifications as events, those included that no scripted model brings about."""
+"""The client's notifications as events, including some that no scripted model can cause."""
 
 from typing import Any
 
@@ -35,10 +35,10 @@ def totals(thread: str, turn: str, *, total: int, last: int) -> tuple[str, dict[
     ({"type": "dynamicToolCall", "tool": "mine", "arguments": [1]}, "mine", {"arguments": [1]}),
     ({"type": "sleep", "durationMs": 5, "status": "inProgress", "why": "tired"}, "sleep", {"why": "tired"}),
 ])  # fmt: skip
-def test_what_is_never_asked_about_starts_when_it_starts(
+def test_a_call_without_a_question_starts_when_the_client_reports_it(
     fields: dict[str, Any], name: str, tool_input: dict[str, Any]
 ) -> None:
-    """So that it is judged while it can still be cancelled."""
+    """So it is evaluated while it can still be cancelled."""
     events = translated(item("started", **fields))
 
     assert events == [
@@ -60,8 +60,8 @@ def test_a_web_search_is_reported_once_its_query_is_known() -> None:
 
 
 @pytest.mark.parametrize(("status", "reported"), [("declined", []), ("completed", ["started", "completed"])])
-def test_a_denied_call_is_reported_only_if_it_ran_all_the_same(status: str, reported: list[str]) -> None:
-    """So that the record does not say that it was prevented."""
+def test_a_denied_call_is_reported_only_if_it_ran_anyway(status: str, reported: list[str]) -> None:
+    """Otherwise the log would not say that it was prevented."""
     translation = CodexTranslation(thread_id="t", fresh=True)
     command = {"type": "commandExecution", "command": "rm x"}
     began = list(translation.events(*item("started", **command)))
@@ -75,14 +75,14 @@ def test_a_denied_call_is_reported_only_if_it_ran_all_the_same(status: str, repo
 
 
 def test_items_that_are_no_calls_are_no_events() -> None:
-    """What the user said is recorded by the supervisor; a call that the client declined by itself never started."""
+    """The supervisor records the user's messages. A call that the client declined itself never started."""
     for kind in ("userMessage", "plan", "contextCompaction"):
         assert translated(item("started", type=kind), item("completed", type=kind)) == []
     assert translated(item("completed", type="commandExecution", command="rm", status="declined")) == []
 
 
-def test_notifications_that_are_not_known_are_kept_under_a_name_that_is_none_of_ours() -> None:
-    """Those that are known to say nothing are not."""
+def test_unknown_notifications_are_kept_under_a_distinct_name() -> None:
+    """Notifications known to be irrelevant are dropped."""
     new = ("brand/new", {"type": "policy_violation", "x": 1})
     events = translated(new, ("account/updated", {}), ("skills/changed", {}))
 
@@ -90,14 +90,14 @@ def test_notifications_that_are_not_known_are_kept_under_a_name_that_is_none_of_
 
 
 def test_another_model_is_named_with_its_tokens() -> None:
-    """The client may be moved to another model."""
+    """The client may be switched to another model."""
     events = translated(("model/rerouted", {"toModel": "small"}), totals("t", "u", total=5, last=5))
 
     assert ev.TokenUsageUpdated(input_tokens=5, model="small") in events
 
 
 def test_tokens_of_other_threads_count_and_end_no_turn() -> None:
-    """A sub-agent has a thread of its own; what the agent does begins and ends its turns."""
+    """A subagent has its own thread. Turns start and end with those of the main thread."""
     events = translated(totals("other", "v", total=5, last=5), totals("t", "u", total=7, last=7))
 
     assert [event.type for event in events] == [
@@ -112,25 +112,25 @@ def total(tokens: int) -> dict[str, int]:
 
 FULL = {"inputTokens": 0, "totalTokens": 258_400}
 TOTALS: dict[str, tuple[list[tuple[dict[str, int], int]], list[int | None]]] = {
-    # of a full context the client says its size for a total, of which nothing was used for anything
+    # for a full context, the client reports its size as the total, although nothing was used
     "begin at zero again": ([(total(5), 5), (FULL, 0), (total(2), 2), (total(3), 3)], [5, None, 2, 1]),
     # as messages of several threads may
     "come once more after a newer one": ([(total(n), n) for n in (200, 300, 200, 350)], [200, 100, None, 50]),
-    # a newer one says by its own response which one it was added to
+    # a newer client's own response says which total includes it
     "come in another order": ([(total(350), 50), (total(300), 100), (total(200), 200)], [350, None, None]),
 }
 
 
 @pytest.mark.parametrize("totals", TOTALS)
-def test_running_totals_count_once_and_take_nothing_back(totals: str) -> None:
-    """What was used stays used, however they come."""
+def test_running_totals_count_once_and_subtract_nothing(totals: str) -> None:
+    """In any order."""
     count, (reports, expected) = UsageCount(fresh=True), TOTALS[totals]
     updates = [count.update(whole, total(last), None) for whole, last in reports]
 
     assert [update.input_tokens if update else None for update in updates] == expected
 
 
-def test_a_total_from_before_the_run_takes_nothing_back_and_one_that_falls_is_refused() -> None:
+def test_a_total_from_before_the_run_subtracts_nothing_and_one_that_falls_is_rejected() -> None:
     """The thread was resumed with a newer one."""
     count = UsageCount(fresh=False)
     count.past(total(300))
@@ -152,8 +152,8 @@ def test_a_total_from_before_the_run_takes_nothing_back_and_one_that_falls_is_re
     ("/bin/bash -lc ls extra", "/bin/bash -lc ls extra"),
     ("/bin/bash -c 'unclosed", "/bin/bash -c 'unclosed"),
 ])  # fmt: skip
-def test_a_command_is_bared_of_bash_only(command: str, bare: str) -> None:
-    """As which it is read; anything else is shown as it is."""
+def test_a_shell_is_removed_from_a_command_only_if_it_is_bash(command: str, bare: str) -> None:
+    """Commands are parsed as bash; anything else is shown unchanged."""
     assert bare_command(command) == bare
 
 
@@ -169,12 +169,12 @@ def change(path: str, moved: str | None = None) -> dict[str, Any]:
     ("/w/a", "/etc/a", True),
 ])  # fmt: skip
 def test_a_change_leaves_a_folder_if_any_of_its_paths_does(path: str, moved: str | None, outside: bool) -> None:
-    """The new name of a moved file counts too."""
+    """Including the new path of a moved file."""
     assert leaves(change(path, moved), "/w") is outside
 
 
-def test_an_mcp_result_is_text_where_it_is_only_text_and_an_error_a_failure() -> None:
-    """What has a structure keeps it."""
+def test_an_mcp_result_of_only_text_is_text_and_an_error_is_a_failure() -> None:
+    """Structured content keeps its structure."""
     call = {"id": "i", "type": "mcpToolCall", "server": "s", "tool": "t"}
     texts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
     results: list[tuple[dict[str, Any], Any]] = [

@@ -1,4 +1,4 @@
-"""The shipped conformance suite of the Adapter port, on loops that are functions."""
+"""The shipped conformance suite for adapters, on loops that are functions."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -16,7 +16,7 @@ from proctor.supervisor.testing.suites import AdapterConformance
 
 
 class Loops(AdapterConformance):
-    """Loops whose tool makes files."""
+    """Loops whose tool writes files."""
 
     without = frozenset({"delegating", "staying"})
 
@@ -44,7 +44,7 @@ class Loops(AdapterConformance):
         return self._agent(loop)
 
     def using(self) -> tuple[Agent, Usage]:
-        """Deltas, and what the run used in all."""
+        """Deltas, and the run's total."""
 
         async def loop(gate: LoopGate, prompt: str) -> None:
             await gate.usage(input_tokens=10, output_tokens=2)
@@ -94,7 +94,7 @@ class Loops(AdapterConformance):
 
 @pytest.mark.anyio
 class TestFunctionAdapter(Loops):
-    """They call other loops, too."""
+    """They call other loops too."""
 
     row = "function"
 

@@ -1,4 +1,4 @@
-"""How a loop that is a block of code ends: limits, deadlines, cancels, errors."""
+"""How a supervised block ends: limits, deadlines, cancels, errors."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ pytestmark = pytest.mark.anyio
 OPEN = Policy(name="open")
 
 
-async def test_a_limit_cancels_the_block_where_it_waits() -> None:
-    """The report of usage that exceeds the limit is the last thing the block does; a deadline needs no event."""
+async def test_a_limit_cancels_the_block_where_it_awaits() -> None:
+    """The usage report that exceeds the limit is the last action of the block. A deadline needs no event."""
     with anyio.fail_after(PATIENCE_S), pytest.raises(PolicyViolationError) as late:
         async with supervise([Policy(name="p", limits=Limits(max_duration_ms=50))]):
             await anyio.sleep_forever()
@@ -36,8 +36,8 @@ async def test_a_limit_cancels_the_block_where_it_waits() -> None:
     assert gate.result.usage.total_tokens == 120
 
 
-async def test_a_refusal_that_cancels_ends_the_block_even_if_it_keeps_asking(tmp_path: Path) -> None:
-    """No call after it runs, whatever the loop does with the exception."""
+async def test_a_denial_that_cancels_ends_the_block_even_if_it_keeps_proposing(tmp_path: Path) -> None:
+    """No later call runs, whatever the loop does with the exception."""
     with pytest.raises(PolicyViolationError):  # noqa: PT012
         async with supervise([Policy(name="p", tool_rules=(Deny(("rm",)),))]) as gate:
             touch = gate.tool(name="touch")((tmp_path / "a").touch)
@@ -46,8 +46,8 @@ async def test_a_refusal_that_cancels_ends_the_block_even_if_it_keeps_asking(tmp
     assert list(tmp_path.iterdir()) == []  # noqa: ASYNC240
 
 
-async def test_the_blocks_own_exception_comes_out_as_it_is() -> None:
-    """The run has failed, and the exception carries the policy report."""
+async def test_the_blocks_own_exception_is_raised_unchanged() -> None:
+    """The run has failed, and the exception has the policy report."""
     store, error = MemoryStore(), ValueError("mine")
     with pytest.raises(ValueError, match="mine") as caught:
         async with supervise([OPEN], store=store, run_id="r") as gate:
@@ -62,8 +62,8 @@ async def test_the_blocks_own_exception_comes_out_as_it_is() -> None:
         _ = gate.result
 
 
-async def test_a_group_of_exceptions_comes_out_as_a_group() -> None:
-    """Also one of a single exception."""
+async def test_a_group_of_exceptions_stays_a_group() -> None:
+    """Even a group of one."""
 
     async def fail() -> None:
         raise ValueError("mine")
@@ -76,7 +76,7 @@ async def test_a_group_of_exceptions_comes_out_as_a_group() -> None:
 
 
 async def test_a_block_cancelled_from_outside_ends_its_run() -> None:
-    """And lets the cancel go on to where it came from."""
+    """The cancel then continues to its scope."""
     store = MemoryStore()
     with anyio.fail_after(PATIENCE_S), anyio.move_on_after(0.05) as scope:
         async with supervise([OPEN], store=store, run_id="r"):
@@ -88,8 +88,8 @@ async def test_a_block_cancelled_from_outside_ends_its_run() -> None:
     assert run.status == "cancelled"
 
 
-async def test_somebody_can_cancel_the_run_by_its_supervisor() -> None:
-    """The block ends there; what follows it goes on."""
+async def test_the_run_can_be_cancelled_through_its_supervisor() -> None:
+    """The block exits, and the code after it continues."""
     with anyio.fail_after(PATIENCE_S):
         async with supervise([OPEN]) as gate, anyio.create_task_group() as tasks:
             tasks.start_soon(gate.supervisor.cancel_all, "enough")
@@ -99,7 +99,7 @@ async def test_somebody_can_cancel_the_run_by_its_supervisor() -> None:
 
 
 async def test_a_loop_can_be_a_function() -> None:
-    """The same gate, through `run_once`; turns are the loop's to tell."""
+    """With the same gate, through `run_once`. The loop reports its turns."""
 
     async def loop(gate: LoopGate, prompt: str) -> str:
         while True:
@@ -118,7 +118,7 @@ async def test_a_loop_can_be_a_function() -> None:
     ({"policies": [Policy(name="p", limits=Limits(max_turns=0))]}, PolicyViolationError),
     ({"policies": [OPEN], "store": MemoryStore()}, StoreError),
 ])  # fmt: skip
-async def test_what_makes_no_sense_or_cannot_be_recorded_starts_nothing(
+async def test_an_invalid_or_unrecordable_argument_starts_nothing(
     bad: dict[str, Any], error: type[Exception]
 ) -> None:
     """The block is not entered."""
@@ -131,7 +131,7 @@ async def test_what_makes_no_sense_or_cannot_be_recorded_starts_nothing(
 
 
 async def _go_on(gate: LoopGate, touch: Callable[[], Awaitable[None]]) -> None:
-    """Take no refusal for an answer."""
+    """Ignore every denial."""
     while True:
         try:
             await gate.call("rm", {}, _nothing)

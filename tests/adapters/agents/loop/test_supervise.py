@@ -1,4 +1,4 @@
-"""A loop that is a block of code: its calls, its limits, its end."""
+"""`supervise`: an agent loop as a block of code; its calls, its limits, its end."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def types(result: RunResult) -> list[str]:
     return [event.type for event in result.events]
 
 
-async def test_an_allowed_call_runs_and_a_refused_one_does_not(tmp_path: Path) -> None:
+async def test_an_allowed_call_runs_and_a_denied_one_does_not(tmp_path: Path) -> None:
     """The loop gets the text for the model, and continues."""
     async with supervise([NO_RM], prompt="tidy up") as gate:
 
@@ -55,7 +55,7 @@ async def test_an_allowed_call_runs_and_a_refused_one_does_not(tmp_path: Path) -
 
 
 async def test_a_block_has_the_options_of_any_run() -> None:
-    """Functions of nets, how to continue, what is redacted, how much is recorded: as `run_once` checks them."""
+    """Functions of nets, resuming, redaction and recording limits, checked as `run_once` checks them."""
     net = "limit rm to 3 per session"
     refused: list[str] = []
 
@@ -86,15 +86,15 @@ async def test_a_block_has_the_options_of_any_run() -> None:
         ({"policies": ()}, "`policies` is given twice"),
     ],
 )
-async def test_an_option_that_no_run_has_is_an_error(wrong: dict[str, Any], message: str) -> None:
-    """Before anything starts, and with a suggestion."""
+async def test_an_unknown_option_is_an_error(wrong: dict[str, Any], message: str) -> None:
+    """Before anything starts, with a suggestion."""
     with pytest.raises(UsageError, match=message):
         async with supervise([OPEN], **wrong):
             raise AssertionError
 
 
-async def test_a_refusal_can_be_the_result() -> None:
-    """For loops that hand every result to the model."""
+async def test_a_denial_can_be_returned_as_the_result() -> None:
+    """For loops that pass every result to the model."""
     async with supervise([NO_RM]) as gate:
 
         @gate.tool(name="rm", refused="tell")
@@ -106,7 +106,7 @@ async def test_a_refusal_can_be_the_result() -> None:
     assert result == "Tool 'rm' is not available in this context."
 
 
-async def test_parallel_calls_cannot_slip_through_a_limit_together() -> None:
+async def test_parallel_calls_cannot_exceed_a_limit_together() -> None:
     """Two of five run."""
     ran: list[int] = []
     policy = Policy(name="p", limits=parse_limits({"max_tool_calls": {"max": 2, "action": "deny"}}))
@@ -128,8 +128,8 @@ async def test_parallel_calls_cannot_slip_through_a_limit_together() -> None:
     assert types(gate.result).count("tool_call_denied") == 3
 
 
-async def test_what_is_changed_while_a_call_is_held_does_not_run() -> None:
-    """Nothing runs before its approval, which is for the input that it showed: the real one."""
+async def test_an_input_modified_while_its_call_is_pending_does_not_run() -> None:
+    """The approval is for the original input, and the call runs with that."""
     policy = Policy(name="p", tool_rules=(Deny(("send",), action="request_approval"),))
     to: list[str] = ["ana"]
     sent: list[str] = []
@@ -153,8 +153,8 @@ async def test_what_is_changed_while_a_call_is_held_does_not_run() -> None:
     assert seen == [{"to": ["ana"], "copies": 1}]
 
 
-async def test_a_tool_that_raises_has_failed_and_the_loop_may_go_on() -> None:
-    """The exception is the loop's to deal with."""
+async def test_a_tool_that_raises_has_failed_and_the_loop_may_continue() -> None:
+    """The loop handles the exception."""
     async with supervise([OPEN]) as gate:
 
         @gate.tool
@@ -168,8 +168,8 @@ async def test_a_tool_that_raises_has_failed_and_the_loop_may_go_on() -> None:
     assert gate.result.status == "completed"
 
 
-async def test_a_call_that_is_not_written_as_one_says_what_to_write() -> None:
-    """A tool that is not awaited has failed; what is no input is not proposed."""
+async def test_a_wrong_use_of_a_tool_is_an_error_that_says_what_to_write() -> None:
+    """A tool that is not awaited has failed; an invalid input is not proposed."""
     act: Any = lambda given: "done"  # noqa: E731 - it is not an `async def`
     given: Any = None
     async with supervise([OPEN]) as gate:
@@ -182,8 +182,8 @@ async def test_a_call_that_is_not_written_as_one_says_what_to_write() -> None:
 
 
 @pytest.mark.parametrize("what", ["message", "usage", "turn", "call"])
-async def test_what_is_reported_from_another_thread_is_an_error(what: str, anyio_backend_name: str) -> None:
-    """There, nobody would wake whoever waits for it to be evaluated."""
+async def test_reporting_from_another_thread_is_an_error(what: str, anyio_backend_name: str) -> None:
+    """Nobody there would wake the caller."""
     given: dict[str, Any] = {"message": ("hi",), "call": ("read", {}, _nothing)}
     async with supervise([OPEN]) as gate:
         used = functools.partial(getattr(gate, what), *given.get(what, ()))
@@ -195,8 +195,8 @@ async def test_what_is_reported_from_another_thread_is_an_error(what: str, anyio
     assert types(gate.result).count("turn_started") == 1
 
 
-async def test_narrowing_hides_what_is_refused_or_exhausted() -> None:
-    """It reads the state of the moment."""
+async def test_narrowing_hides_denied_and_exhausted_tools() -> None:
+    """In the current state."""
     once = parse_policies({"name": "p", "rules": [{"type": "count", "tool": "once", "max": 1, "action": "deny"}]})
     async with supervise([NO_RM, *once]) as gate:
         before = gate.narrow(["ls", "rm", "once"])
@@ -207,8 +207,8 @@ async def test_narrowing_hides_what_is_refused_or_exhausted() -> None:
     assert after == ["ls"]
 
 
-async def test_a_call_inside_a_tool_names_it_as_its_parent() -> None:
-    """It counts against the same policy."""
+async def test_a_call_inside_a_tool_names_that_as_its_parent() -> None:
+    """The same policy applies to it."""
     async with supervise([OPEN]) as gate:
 
         @gate.tool
@@ -236,7 +236,7 @@ async def test_a_call_inside_a_tool_names_it_as_its_parent() -> None:
     ("os:sep", "not a function"),
 ])  # fmt: skip
 def test_a_loop_by_name_must_be_a_function(loop: str, message: str) -> None:
-    """One sentence says what is wrong."""
+    """The error says what is wrong."""
     with pytest.raises(UsageError, match=message):
         FunctionAdapter(loop)
 

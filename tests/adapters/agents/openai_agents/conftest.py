@@ -1,4 +1,4 @@
-"""A scripted Responses API on loopback, for the real SDK and its real client."""
+"""A scripted Responses API on loopback, for the real SDK and its client."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ def anyio_backend() -> str:
 
 
 class ScriptedAPI:
-    """Answers each request with the first response of its script that the conversation does not have yet.
+    """Answers each request with the first response of its script that the conversation does not contain yet.
 
-    Set `script` to lists of output items (`text` and `calls` make those) or HTTP statuses, and `scripts`
-    for agents with instructions of their own. `bodies` has what was asked.
+    Set `script` to lists of output items (`text` and `calls` create those) or HTTP statuses, and `scripts` for agents
+    with their own instructions. `bodies` has the requests.
     """
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class ScriptedAPI:
         return [self._served.text(words)]
 
     def calls(self, *wanted: tuple[str, str, dict[str, Any]]) -> list[dict[str, Any]]:
-        """A response that asks for calls: id, name and arguments of each."""
+        """A response with tool calls: id, name and arguments of each."""
         return [self._served.call(n, name, **arguments) for n, name, arguments in wanted]
 
     def _next_reply(self, body: dict[str, Any]) -> Reply:
@@ -64,7 +64,7 @@ def api() -> Iterator[ScriptedAPI]:
 
 @pytest.fixture
 def worker(tmp_path: Path, api: ScriptedAPI) -> Callable[..., Any]:
-    """Make an agent with tools that make and remove files."""
+    """Create an agent with tools that write and remove files."""
     from agents import Agent, function_tool
 
     @function_tool

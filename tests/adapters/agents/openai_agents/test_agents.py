@@ -43,10 +43,10 @@ def made(directory: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", ["agent", "handoff", "circle"])
-async def test_the_tools_of_an_agent_handed_over_to_are_gated(
+async def test_the_tools_of_an_agent_behind_a_handoff_are_gated(
     tmp_path: Path, api: Any, worker: Making, kind: str
 ) -> None:
-    """Through any kind of handoff, and in circles."""
+    """Through any kind of handoff, and in cycles."""
     helper = worker("helper", instructions="help")
     front = worker("front", handoffs=[handoff(helper) if kind == "handoff" else helper])
     if kind == "circle":
@@ -67,7 +67,7 @@ async def test_the_tools_of_an_agent_handed_over_to_are_gated(
 async def test_the_calls_of_an_agent_used_as_a_tool_are_gated_and_name_their_parent(
     tmp_path: Path, api: Any, worker: Making
 ) -> None:
-    """Its usage counts, its turns are the parent's; outside a supervised run nothing has changed. A tool that the
+    """Its usage counts, and its turns are the parent's. Outside a supervised run nothing has changed. A tool that the
     provider runs may have the id of the parent's call.
     """
     helper = worker("helper", instructions="help")
@@ -97,7 +97,7 @@ async def test_the_calls_of_an_agent_used_as_a_tool_are_gated_and_name_their_par
 async def test_an_agent_run_by_a_tool_in_another_thread_runs_nothing(
     tmp_path: Path, api: Any, worker: Making
 ) -> None:
-    """Its calls could not be held: the tool has failed."""
+    """Its calls could not be held, so the tool fails."""
     helper = worker("helper", instructions="help")
 
     def ask_helper() -> str:
@@ -140,7 +140,7 @@ PUSHED = {
 async def test_hosted_tools_make_the_gate_partial_and_are_observed(
     api: Any, worker: Making, item: Any, name: str, where: tuple[str, str], outcome: str
 ) -> None:
-    """A call that nobody could hold is judged when it is seen, and ends the run."""
+    """A hosted call can't be held. It is evaluated when it is observed, and ends the run."""
     api.script = [[item, *api.text("found")]]
     adapter = OpenAIAgentsAdapter(worker(tools=[WebSearchTool()]))
     [policy] = parse_policies({
@@ -162,7 +162,7 @@ async def test_hosted_tools_make_the_gate_partial_and_are_observed(
 
 @pytest.mark.parametrize("same_process", [True, False])
 async def test_a_session_continues_with_its_conversation(api: Any, worker: Making, same_process: bool) -> None:
-    """From the SDK's own items, or from the record."""
+    """From the SDK's own items, or from the event log."""
     store = MemoryStore()
     calls = api.calls(("1", "make", {"path": "a"}), ("2", "rm", {"path": "a"}))
     api.script = [calls, api.text("first done"), api.text("second done")]
@@ -178,8 +178,8 @@ async def test_a_session_continues_with_its_conversation(api: Any, worker: Makin
     assert user_messages == ["first", "second"]
 
 
-async def test_text_can_be_reported_as_it_is_written(api: Any, worker: Making) -> None:
-    """Deltas come before the end, usage all the same."""
+async def test_text_can_be_reported_as_it_is_streamed(api: Any, worker: Making) -> None:
+    """Deltas come before the end; usage is reported as usual."""
     api.script = [api.text("one two")]
 
     result = await run_once(OpenAIAgentsAdapter(worker(), stream=True), "go", policy=OPEN)
@@ -188,8 +188,8 @@ async def test_text_can_be_reported_as_it_is_written(api: Any, worker: Making) -
     assert (result.output, result.usage.total_tokens) == ("one two", 110)
 
 
-async def test_a_model_is_offered_what_could_be_called(api: Any, worker: Making) -> None:
-    """Unless everything was requested, or a tool must be called; wherever the model is given."""
+async def test_a_model_is_offered_only_callable_tools(api: Any, worker: Making) -> None:
+    """Unless all were requested, or a tool must be called; wherever the model is configured."""
     api.script = [api.text("done")]
     given = worker()
     model, named = given.model, given.clone(model="gpt-5.5")
@@ -214,8 +214,8 @@ async def test_a_model_is_offered_what_could_be_called(api: Any, worker: Making)
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_an_attempt_at_a_tool_that_was_not_offered_is_judged(api: Any, worker: Making, stream: bool) -> None:
-    """It is the gate that refuses it, and the run goes on."""
+async def test_a_call_of_a_tool_that_was_not_offered_is_evaluated(api: Any, worker: Making, stream: bool) -> None:
+    """The gate denies it, and the run continues."""
     api.script = [api.calls(("1", "rm", {"path": "a"})), api.calls(("2", "rm", {"path": "a"})), api.text("done")]
 
     result = await run_once(OpenAIAgentsAdapter(worker(), stream=stream), "go", policy=NO_RM)
@@ -226,8 +226,8 @@ async def test_an_attempt_at_a_tool_that_was_not_offered_is_judged(api: Any, wor
     assert ([v.tool_name for v in result.policy.violations], result.output) == (["rm", "rm"], "done")
 
 
-async def test_the_callers_hooks_still_hear_everything(api: Any, worker: Making) -> None:
-    """After the supervisor."""
+async def test_the_callers_hooks_are_still_called(api: Any, worker: Making) -> None:
+    """After the supervisor's."""
     heard: list[str] = []
 
     class Hooks(RunHooks[Any]):
@@ -247,22 +247,26 @@ async def test_the_callers_hooks_still_hear_everything(api: Any, worker: Making)
 
 
 @pytest.mark.trio
-async def test_on_trio_it_says_that_it_cannot_run(worker: Making) -> None:
-    """In one sentence, and nothing runs."""
+async def test_on_trio_the_error_says_that_it_cannot_run(worker: Making) -> None:
+    """Nothing runs."""
     with pytest.raises(ProviderUnavailableError, match="runs on asyncio only"):
         await run_once(OpenAIAgentsAdapter(worker()), "go", policy=OPEN)
 
 
-async def test_what_makes_no_sense_is_refused_at_once(api: Any, worker: Making) -> None:
-    """Options that do not exist, and things that are no agents."""
+async def test_invalid_arguments_are_rejected_at_once(api: Any, worker: Making) -> None:
+    """Unknown options, and objects that are no agents."""
     with pytest.raises(UsageError, match=r"`Runner\.run` takes no `no_such`"):
         OpenAIAgentsAdapter(worker(), no_such=1)
     with pytest.raises(UsageError, match="has no tools"):
         OpenAIAgentsAdapter(object())
 
 
-async def test_a_refused_call_has_no_effect_and_the_model_is_told(tmp_path: Path, api: Any, worker: Making) -> None:
-    """Its siblings run; the conversation stays paired; the caller's agent is as it was. Each response is a turn."""
+async def test_a_denied_call_has_no_effect_and_the_model_gets_the_reason(
+    tmp_path: Path, api: Any, worker: Making
+) -> None:
+    """Parallel calls run, the conversation stays paired, and the caller's agent is unchanged. Each response is a
+    turn.
+    """
     calls = api.calls(("1", "make", {"path": "a"}), ("2", "rm", {"path": "a"}), ("3", "make", {"path": "b"}))
     api.script = [calls, api.text("done")]
     agent = worker()
@@ -283,7 +287,7 @@ async def test_a_refused_call_has_no_effect_and_the_model_is_told(tmp_path: Path
 async def test_a_token_limit_stops_the_calls_of_the_response_that_exceeds_it(
     tmp_path: Path, api: Any, worker: Making
 ) -> None:
-    """What a response used is judged before its calls are."""
+    """The usage of a response is evaluated before its calls."""
     api.script = [api.calls((name, "make", {"path": name})) for name in ("a", "b")]
     policy = Policy(name="p", limits=Limits(max_total_tokens=150))
 
@@ -295,8 +299,8 @@ async def test_a_token_limit_stops_the_calls_of_the_response_that_exceeds_it(
     assert caught.value.partial.usage.total_tokens == 220
 
 
-async def test_a_limit_of_turns_is_the_policys_finding(api: Any, worker: Making) -> None:
-    """The SDK holds it too; the caller's lower limit stays the SDK's error."""
+async def test_a_turn_limit_is_a_violation_of_the_policy(api: Any, worker: Making) -> None:
+    """The SDK enforces it too. The caller's lower limit stays an error of the SDK."""
     api.script = [api.calls((name, "make", {"path": name})) for name in ("a", "b", "c")]
     policy = Policy(name="p", limits=Limits(max_turns=2))
 
@@ -309,8 +313,8 @@ async def test_a_limit_of_turns_is_the_policys_finding(api: Any, worker: Making)
         await run_once(OpenAIAgentsAdapter(worker(), max_turns=1), "go", policy=policy)
 
 
-async def test_a_tool_that_raises_has_failed_though_the_model_gets_a_text(api: Any, worker: Making) -> None:
-    """With the SDK's text, with the caller's, and past a time limit."""
+async def test_a_tool_that_raises_has_failed_even_if_the_model_gets_a_text(api: Any, worker: Making) -> None:
+    """The SDK's text, the caller's, and after a timeout."""
 
     def bare() -> str:
         raise KeyError("lost")
@@ -339,7 +343,7 @@ async def test_a_tool_that_raises_has_failed_though_the_model_gets_a_text(api: A
     assert tool_outputs["own"] == "never mind"
 
 
-async def test_an_api_that_fails_is_the_runs_error(api: Any, worker: Making) -> None:
+async def test_an_api_failure_is_the_runs_error(api: Any, worker: Making) -> None:
     """With the report, and the SDK's exception as its cause."""
     api.script = [500]
 
@@ -352,7 +356,7 @@ async def test_an_api_that_fails_is_the_runs_error(api: Any, worker: Making) -> 
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_run_is_cancelled_while_a_tool_runs(api: Any, worker: Making, stream: bool) -> None:
-    """In bounded time; the call has failed."""
+    """In bounded time. The call has failed."""
     reached = anyio.Event()
     api.script = [api.calls(("1", "wait", {}))]
 

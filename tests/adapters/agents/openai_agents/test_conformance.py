@@ -1,4 +1,4 @@
-"""The shipped conformance suite of the Adapter port, on a real agent of the OpenAI Agents SDK."""
+"""The shipped conformance suite for adapters, on a real agent of the OpenAI Agents SDK."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .conftest import responses  # noqa: E402
 
 
 class _Offered(list[str]):
-    """The names of the tools in what the API was asked, looked up when they are wanted."""
+    """The names of the tools in the API's requests, read on demand."""
 
     def __init__(self, api: Any) -> None:
         self._api = api
@@ -32,7 +32,7 @@ class _Offered(list[str]):
 
 @pytest.mark.anyio
 class TestOpenAIAgentsAdapter(AdapterConformance):
-    """An agent whose tool makes files, over a loopback API."""
+    """An agent whose tool writes files, with a loopback API."""
 
     row: str | None = "openai-agents"
 
@@ -65,7 +65,7 @@ class TestOpenAIAgentsAdapter(AdapterConformance):
         return self._agent()
 
     def using(self) -> tuple[Agent, Usage]:
-        """Two responses that say what they used."""
+        """Two responses that report their usage."""
         agent = self.making("a")
         return agent, Usage(input_tokens=200, output_tokens=20, cache_read_tokens=8, reasoning_tokens=6)
 
@@ -104,7 +104,7 @@ class TestOpenAIAgentsAdapter(AdapterConformance):
 
 @pytest.mark.anyio
 class TestStreamingOpenAIAgentsAdapter(TestOpenAIAgentsAdapter):
-    """The same, with text as it is written."""
+    """The same, with streamed text."""
 
     row = None
 

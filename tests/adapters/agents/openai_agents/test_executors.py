@@ -1,4 +1,4 @@
-"""What the SDK has the caller's own code, a sandbox or an MCP server do is asked about first."""
+"""Calls that the SDK passes to the caller's code, a sandbox or an MCP server are asked about first."""
 
 import subprocess
 from collections.abc import Callable
@@ -52,13 +52,13 @@ DONE = {"status": "completed"}
 
 
 class Hands:
-    """A caller's code that carries out commands in a folder."""
+    """The caller's code, which runs commands in a folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def command(self, request: Any) -> str:
-        """What a local shell or a shell is given."""
+        """The input of a local shell or of a shell."""
         action = request.data.action
         lines = [" ".join(action.command[2:])] if hasattr(action, "command") else action.commands
         for line in lines:
@@ -126,10 +126,10 @@ ACTS = {
 
 
 @pytest.mark.parametrize(("item", "rule", "name"), ACTS.values(), ids=ACTS)
-async def test_what_a_policy_denies_is_not_done_and_the_model_is_told(
+async def test_a_denied_call_is_not_executed_and_the_model_gets_the_reason(
     api: Any, worker: Making, hands: Hands, item: dict[str, Any], rule: str, name: str
 ) -> None:
-    """By portable names and inputs, under `enforcement: required`; the run goes on."""
+    """By portable names and inputs, under `enforcement: required`. The run continues."""
     result = await ran(api, worker, hands, [[item]], f"tool_rules: [{{{rule}}}]")
     (denied,) = of(result, ev.ToolCallDenied)
 
@@ -146,10 +146,10 @@ async def test_what_a_policy_denies_is_not_done_and_the_model_is_told(
     (custom("good"), {"input": "good"}),
     (local_shell("touch good"), None),
 ], ids=["shell", "patch", "custom", "local shell"])  # fmt: skip
-async def test_what_is_allowed_is_done_once_and_recorded_once(
+async def test_an_allowed_call_is_executed_once_and_recorded_once(
     api: Any, worker: Making, hands: Hands, item: dict[str, Any], tool_input: dict[str, Any] | None
 ) -> None:
-    """With the input that was judged, under the model's own id."""
+    """With the evaluated input, under the model's own id."""
     result = await ran(api, worker, hands, [[item]], "tool_rules: []")
     (started,), (completed,) = of(result, ev.ToolCallStarted), of(result, ev.ToolCallCompleted)
 
@@ -159,8 +159,8 @@ async def test_what_is_allowed_is_done_once_and_recorded_once(
     assert result.output == "all done"
 
 
-async def test_a_limit_of_calls_holds_over_all_of_them(api: Any, worker: Making, hands: Hands) -> None:
-    """Those of one response too."""
+async def test_a_call_limit_covers_all_kinds_of_calls(api: Any, worker: Making, hands: Hands) -> None:
+    """Including several in one response."""
     items = [shell("touch a", call_id="c1"), patch("create_file", "b", call_id="c2"), custom("c", call_id="c3")]
     result = await ran(api, worker, hands, [items], "limits: {max_tool_calls: {max: 2, action: deny}}")
 
@@ -168,8 +168,8 @@ async def test_a_limit_of_calls_holds_over_all_of_them(api: Any, worker: Making,
     assert (len(of(result, ev.ToolCallStarted)), len(of(result, ev.ToolCallDenied))) == (2, 1)
 
 
-async def test_a_command_waits_for_a_person(api: Any, worker: Making, hands: Hands) -> None:
-    """Who sees it as it will run."""
+async def test_a_command_waits_for_approval(api: Any, worker: Making, hands: Hands) -> None:
+    """The request shows it as it will run."""
     no = FakeApprover(False)
     rule = "tool_rules: [{deny: [bash], action: request_approval}]"
     result = await ran(api, worker, hands, [[shell("touch evil")]], rule, approver=no)
@@ -179,7 +179,7 @@ async def test_a_command_waits_for_a_person(api: Any, worker: Making, hands: Han
     assert hands.made == []
 
 
-async def test_what_cancels_ends_the_run_before_the_command(api: Any, worker: Making, hands: Hands) -> None:
+async def test_a_call_that_cancels_ends_the_run_before_the_command(api: Any, worker: Making, hands: Hands) -> None:
     """Nothing runs after it."""
     with pytest.raises(PolicyViolationError):
         await ran(api, worker, hands, [[shell("touch evil")]], "tool_rules: [{deny: [bash], action: cancel}]")
@@ -187,8 +187,8 @@ async def test_what_cancels_ends_the_run_before_the_command(api: Any, worker: Ma
     assert hands.made == []
 
 
-async def test_code_that_raises_has_failed(api: Any, worker: Making, hands: Hands) -> None:
-    """The SDK tells the model so."""
+async def test_an_executor_that_raises_has_failed(api: Any, worker: Making, hands: Hands) -> None:
+    """The SDK tells the model."""
     result = await ran(api, worker, hands, [[shell("exit 3")]], "tool_rules: []")
 
     assert [event.tool_call_id for event in of(result, ev.ToolCallFailed)] == ["c1"]
@@ -205,14 +205,14 @@ def in_a_sandbox(worker: Any, **more: Any) -> SandboxAgent[Any]:
 
 
 async def ran_in_a_sandbox(api: Any, agent: Agent[Any], mark: Path, policy: str) -> RunResult:
-    """One run in which the model asks for a command, and then for a patch."""
+    """One run in which the model requests a command, and then a patch."""
     text = "*** Begin Patch\n*** Add File: made\n+text\n*** End Patch\n"
     patch = {"type": "custom_tool_call", "id": "i2", "call_id": "c2", "name": "apply_patch", "input": text}
     api.script = [api.calls(("c1", "exec_command", {"cmd": f"touch {mark}"})), [patch], api.text("done")]
     return await run_once(adapter(agent), "go", policies=parse_policies(policy))
 
 
-async def test_what_a_sandbox_brings_is_denied(api: Any, worker: Any, tmp_path: Path) -> None:
+async def test_calls_of_a_sandbox_can_be_denied(api: Any, worker: Any, tmp_path: Path) -> None:
     """A command, and a patch."""
     mark = tmp_path / "mark"
     denied = "{name: p, on_violation: deny, tool_rules: [{deny: [exec_command, apply_patch]}]}"
@@ -222,8 +222,8 @@ async def test_what_a_sandbox_brings_is_denied(api: Any, worker: Any, tmp_path: 
     assert [e.tool_name for e in result.events if isinstance(e, ev.ToolCallDenied)] == ["exec_command", "apply_patch"]
 
 
-async def test_what_a_sandbox_brings_is_recorded(api: Any, worker: Any, tmp_path: Path) -> None:
-    """Each call once."""
+async def test_calls_of_a_sandbox_are_recorded(api: Any, worker: Any, tmp_path: Path) -> None:
+    """Each once."""
     mark = tmp_path / "mark"
     result = await ran_in_a_sandbox(api, in_a_sandbox(worker), mark, "{name: p}")
     started = [(e.tool_call_id, e.tool_name) for e in result.events if isinstance(e, ev.ToolCallStarted)]
@@ -232,8 +232,8 @@ async def test_what_a_sandbox_brings_is_recorded(api: Any, worker: Any, tmp_path
     assert started == [("c1", "exec_command"), ("c2", "apply_patch")]
 
 
-async def test_enforcement_that_is_required_does_not_start(worker: Any) -> None:
-    """What the sandbox will bring is not known before."""
+async def test_a_sandbox_does_not_start_if_enforcement_is_required(worker: Any) -> None:
+    """Its tools are not known before the start."""
     policy = parse_policies("{name: p, enforcement: required, on_violation: deny, tool_rules: [{deny: [bash]}]}")
     made = adapter(in_a_sandbox(worker))
 
@@ -273,8 +273,8 @@ class Files(MCPServer):
     async def get_prompt(self, name: str, arguments: Any = None) -> Any: ...
 
 
-async def test_the_tools_of_a_server_are_gated_and_the_server_stays_as_it_was(api: Any) -> None:
-    """A refused one is not called; one that raises or says so has failed."""
+async def test_the_tools_of_a_server_are_gated_and_the_server_is_unchanged(api: Any) -> None:
+    """A denied one is not called. One that raises, or reports an error, has failed."""
     api.script = [
         api.calls(("1", "make", {}), ("2", "rm", {}), ("3", "broken", {}), ("4", "sorry", {})),
         api.text("done"),

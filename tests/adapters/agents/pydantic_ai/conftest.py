@@ -1,4 +1,4 @@
-"""What the tests of the pydantic-ai adapter share."""
+"""Fixtures for the pydantic-ai adapter."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def anyio_backend() -> str:
 
 
 class Kit:
-    """Scripted models and agents; imports the framework when used."""
+    """Scripted models and agents; imports the framework on first use."""
 
     @staticmethod
     def model(
@@ -28,9 +28,7 @@ class Kit:
         seen: list[list[ModelMessage]] | None = None,
         tokens: int = 10,
     ) -> FunctionModel:
-        """A model that gives these responses, each whole or as its parts, one after another in a conversation; or it
-        fails.
-        """
+        """A model that returns these responses in turn, each whole or in parts; or it fails."""
         from pydantic_ai.messages import ModelResponse, TextPart
         from pydantic_ai.models.function import FunctionModel
         from pydantic_ai.usage import RequestUsage
@@ -56,7 +54,7 @@ class Kit:
 
     @staticmethod
     def worker(directory: Path, *responses: Sequence[Any] | ModelResponse | Exception, **more: Any) -> Any:
-        """An agent with tools that make and remove files."""
+        """An agent with tools that write and remove files."""
         from pydantic_ai import Agent
 
         agent = Agent(Kit.model(*responses, **more))

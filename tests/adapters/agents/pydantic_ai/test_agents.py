@@ -1,4 +1,4 @@
-"""Real agents of pydantic-ai: limits, sub-agents, sessions, streaming, and what the adapter makes of its options."""
+"""Real agents of pydantic-ai: limits, subagents, sessions, streaming, and the adapter's options."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ NO_RM = Policy(name="no-rm", tool_rules=(Deny(("rm",), action="deny"),))
 Seen = list[list[ModelMessage]]
 
 
-async def test_what_is_judged_is_what_runs(tmp_path: Path, kit: Any) -> None:
-    """A capability of the agent's own that changes arguments comes before the gate, wherever it wants to be."""
+async def test_the_evaluated_arguments_are_those_that_run(tmp_path: Path, kit: Any) -> None:
+    """If a capability of the agent changes arguments, it runs before the gate, whatever its ordering."""
 
     @dataclass
     class Changing(AbstractCapability[Any]):
@@ -59,8 +59,8 @@ async def test_what_is_judged_is_what_runs(tmp_path: Path, kit: Any) -> None:
     assert kit.made(tmp_path) == ["changed"]
 
 
-async def test_arguments_that_are_objects_are_judged_as_json(kit: Any) -> None:
-    """A model's fields can be named in a policy."""
+async def test_arguments_that_are_objects_are_evaluated_as_json(kit: Any) -> None:
+    """A policy can name a model's fields."""
 
     class Order(BaseModel):
         amount: int
@@ -83,7 +83,7 @@ async def test_arguments_that_are_objects_are_judged_as_json(kit: Any) -> None:
 
 @pytest.mark.parametrize("same_process", [True, False])
 async def test_a_session_continues_with_its_conversation(tmp_path: Path, same_process: bool, kit: Any) -> None:
-    """From the framework's own messages, or from the record."""
+    """From the framework's own messages, or from the event log."""
     store, seen = MemoryStore(), []  # type: ignore[var-annotated]
     script = ([kit.call("1", "make", path="a"), kit.call("2", "rm", path="a")], ["done"], ["again"])
     adapter = PydanticAIAdapter(kit.worker(tmp_path, *script, seen=seen))
@@ -100,7 +100,7 @@ async def test_a_session_continues_with_its_conversation(tmp_path: Path, same_pr
     assert returned == {"1": "a", "2": "Tool 'rm' is not available in this context."}
 
 
-async def test_text_can_be_reported_as_it_is_written(tmp_path: Path) -> None:
+async def test_text_can_be_reported_as_it_is_streamed(tmp_path: Path) -> None:
     """Deltas come before the message."""
 
     async def stream(messages: list[ModelMessage], info: AgentInfo) -> Any:
@@ -114,8 +114,8 @@ async def test_text_can_be_reported_as_it_is_written(tmp_path: Path) -> None:
     assert result.output == "one two"
 
 
-async def test_a_model_is_offered_what_could_be_called(tmp_path: Path, kit: Any) -> None:
-    """Unless everything was requested, or a tool must be called."""
+async def test_a_model_is_offered_only_callable_tools(tmp_path: Path, kit: Any) -> None:
+    """Unless all were requested, or a tool must be called."""
     offered: list[list[str]] = []
 
     def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
@@ -131,8 +131,8 @@ async def test_a_model_is_offered_what_could_be_called(tmp_path: Path, kit: Any)
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_an_attempt_at_a_tool_that_was_not_offered_is_judged(tmp_path: Path, stream: bool) -> None:
-    """However often: it is the gate that refuses it, and the run goes on."""
+async def test_a_call_of_a_tool_that_was_not_offered_is_evaluated(tmp_path: Path, stream: bool) -> None:
+    """The gate denies it each time, and the run continues."""
     agent, requests = Agent(retries=0), 0
 
     @agent.tool_plain
@@ -159,8 +159,8 @@ async def test_an_attempt_at_a_tool_that_was_not_offered_is_judged(tmp_path: Pat
     assert (result.output, list(tmp_path.iterdir())) == ("done", [])  # noqa: ASYNC240
 
 
-async def test_a_sub_agents_calls_count_and_its_usage_too(tmp_path: Path, kit: Any) -> None:
-    """They are held, and named as inside the call that runs it; outside the run nothing has changed."""
+async def test_a_subagents_calls_and_usage_count(tmp_path: Path, kit: Any) -> None:
+    """Its calls can be held, and name the call that runs it. Outside the run nothing has changed."""
     inner = kit.worker(tmp_path, [kit.call("1", "rm", path="a"), kit.call("2", "make", path="b")], ["inner done"])
     outer = Agent(kit.model([kit.call("1", "delegate")], ["outer done"]))
 
@@ -180,7 +180,7 @@ async def test_a_sub_agents_calls_count_and_its_usage_too(tmp_path: Path, kit: A
         await inner.run("alone")
 
 
-async def test_a_sub_agent_in_another_thread_runs_no_tool(tmp_path: Path, kit: Any) -> None:
+async def test_a_subagent_in_another_thread_runs_no_tool(tmp_path: Path, kit: Any) -> None:
     """Its calls could not be held."""
     inner = kit.worker(tmp_path, [kit.call("1", "make", path="a")], ["inner done"])
     outer = Agent(kit.model([kit.call("1", "delegate")], ["outer done"]))
@@ -195,8 +195,7 @@ async def test_a_sub_agent_in_another_thread_runs_no_tool(tmp_path: Path, kit: A
     assert kit.made(tmp_path) == []
 
 
-async def test_tools_of_the_models_provider_make_the_gate_partial(kit: Any) -> None:
-    """What nobody can hold is said to be so."""
+async def test_tools_of_the_model_provider_make_the_gate_partial(kit: Any) -> None:
     from pydantic_ai.capabilities import NativeTool
     from pydantic_ai.native_tools import WebSearchTool
 
@@ -206,8 +205,8 @@ async def test_tools_of_the_models_provider_make_the_gate_partial(kit: Any) -> N
     assert PydanticAIAdapter(Agent(kit.model(["x"]))).capabilities.gate == "all"
 
 
-async def test_calls_of_mcp_servers_by_the_models_provider_have_the_names_that_policies_have(kit: Any) -> None:
-    """And the tools' own inputs, as the framework reads them from the response; one that failed has failed."""
+async def test_calls_of_mcp_servers_by_the_model_provider_have_the_names_of_policies(kit: Any) -> None:
+    """With the tools' own inputs, as the framework parses them from the response. A failed call has failed."""
     from openai.types.responses.response_output_item import McpCall
 
     native = pytest.importorskip("pydantic_ai.models.openai._native_tools", reason="pip install -U pydantic-ai-slim")
@@ -220,7 +219,7 @@ async def test_calls_of_mcp_servers_by_the_models_provider_have_the_names_that_p
     assert [event.tool_name for event in result.events if isinstance(event, ev.ToolCallFailed)] == ["mcp__git__push"]
 
 
-async def test_a_caller_s_option_that_does_not_exist_is_an_error(tmp_path: Path, kit: Any) -> None:
+async def test_an_unknown_option_of_the_caller_is_an_error(tmp_path: Path, kit: Any) -> None:
     """Before anything runs."""
     with pytest.raises(UsageError, match="an agent's `run` takes no `no_such`"):
         PydanticAIAdapter(kit.worker(tmp_path, ["x"]), no_such=1)
@@ -229,8 +228,8 @@ async def test_a_caller_s_option_that_does_not_exist_is_an_error(tmp_path: Path,
 
 
 @pytest.mark.trio
-async def test_on_trio_it_says_that_it_cannot_run(tmp_path: Path, kit: Any) -> None:
-    """In one sentence, and nothing runs."""
+async def test_on_trio_the_error_says_that_it_cannot_run(tmp_path: Path, kit: Any) -> None:
+    """Nothing runs."""
     with pytest.raises(ProviderUnavailableError, match="runs on asyncio only"):
         await run_once(PydanticAIAdapter(kit.worker(tmp_path, ["x"])), "go", policy=OPEN)
 
@@ -240,8 +239,8 @@ def _parts(messages: list[ModelMessage], kind: type[Any]) -> list[Any]:
     return [part for message in requests for part in message.parts if isinstance(part, kind)]
 
 
-async def test_a_run_that_a_tool_starts_is_a_run_of_its_own(tmp_path: Path, kit: Any) -> None:
-    """Its turns and calls are its own, not a sub-agent's of the run around it."""
+async def test_a_run_that_a_tool_starts_is_a_separate_run(tmp_path: Path, kit: Any) -> None:
+    """Its turns and calls are its own, not a subagent's of the outer run."""
     inner: list[Any] = []
     worker = kit.worker(tmp_path, [kit.call("2", "make", path="a")], ["inner done"])
     agent: Agent[Any, Any] = Agent(kit.model([kit.call("1", "start")], ["done"]))
@@ -260,8 +259,8 @@ async def test_a_run_that_a_tool_starts_is_a_run_of_its_own(tmp_path: Path, kit:
     assert [event.turn for event in outer.events if isinstance(event, ev.TurnStarted)] == [1, 2]
 
 
-async def test_a_refused_call_has_no_effect_and_the_model_is_told(tmp_path: Path, kit: Any) -> None:
-    """Its siblings run; the conversation stays paired."""
+async def test_a_denied_call_has_no_effect_and_the_model_gets_the_reason(tmp_path: Path, kit: Any) -> None:
+    """Parallel calls run, and the conversation stays paired."""
     seen: Seen = []
     script = [kit.call("1", "make", path="a"), kit.call("2", "rm", path="a"), kit.call("3", "make", path="b")]
     agent = kit.worker(tmp_path, script, ["done"], seen=seen)
@@ -278,7 +277,7 @@ async def test_a_refused_call_has_no_effect_and_the_model_is_told(tmp_path: Path
 
 
 async def test_a_token_limit_stops_the_calls_of_the_response_that_exceeds_it(tmp_path: Path, kit: Any) -> None:
-    """What a response used is judged before its calls are."""
+    """The usage of a response is evaluated before its calls."""
     script = ([kit.call("1", "make", path="a")], [kit.call("2", "make", path="b")], ["x"])
     policy = Policy(name="p", limits=Limits(max_input_tokens=15))
 
@@ -290,8 +289,8 @@ async def test_a_token_limit_stops_the_calls_of_the_response_that_exceeds_it(tmp
     assert caught.value.partial.usage.total_tokens == 22
 
 
-async def test_a_limit_of_turns_is_the_policys_finding(tmp_path: Path, kit: Any) -> None:
-    """The framework holds it too, and what it refused is judged."""
+async def test_a_turn_limit_is_a_violation_of_the_policy(tmp_path: Path, kit: Any) -> None:
+    """The framework enforces it too, and its error becomes a violation."""
     script = ([kit.call("1", "make", path="a")], [kit.call("2", "make", path="b")], ["x"])
     policy = Policy(name="p", limits=Limits(max_turns=2))
     seen: Seen = []
@@ -304,7 +303,7 @@ async def test_a_limit_of_turns_is_the_policys_finding(tmp_path: Path, kit: Any)
 
 
 async def test_a_policy_only_tightens_the_callers_limits(tmp_path: Path, kit: Any) -> None:
-    """The caller's own limit holds when it is lower, and is the framework's error then."""
+    """The caller's lower limit applies, as an error of the framework."""
     script = ([kit.call("1", "make", path="a")], ["x"])
     own = UsageLimits(request_limit=1)
     adapter = PydanticAIAdapter(kit.worker(tmp_path, *script), usage_limits=own)
@@ -318,8 +317,8 @@ async def test_a_policy_only_tightens_the_callers_limits(tmp_path: Path, kit: An
     assert adapter.compile(warning).unexpressed == ("max_turns",)
 
 
-async def test_a_cost_is_reported_where_the_framework_knows_the_price(tmp_path: Path, kit: Any) -> None:
-    """A known model's cost counts; an unknown model's is unpriced."""
+async def test_a_cost_is_reported_if_the_framework_knows_the_price(tmp_path: Path, kit: Any) -> None:
+    """An unknown model is unpriced."""
 
     def priced(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         used = RequestUsage(input_tokens=1_000_000, output_tokens=0)
@@ -337,8 +336,8 @@ async def test_a_cost_is_reported_where_the_framework_knows_the_price(tmp_path: 
     assert "unpriced" in str(unknown.policy.metadata)
 
 
-async def test_what_the_callers_usage_has_already_is_not_this_runs(tmp_path: Path, kit: Any) -> None:
-    """A caller may count several runs in one; a limit is one of this run all the same."""
+async def test_usage_already_in_the_callers_counter_is_not_this_runs(tmp_path: Path, kit: Any) -> None:
+    """A caller may use one counter for several runs; a limit is for one."""
     total = RunUsage(input_tokens=1000, requests=7)
     adapter = PydanticAIAdapter(kit.worker(tmp_path, ["x"], tokens=10), usage=total)
     policy = Policy(name="p", limits=Limits(max_total_tokens=500, max_turns=5))
@@ -347,7 +346,7 @@ async def test_what_the_callers_usage_has_already_is_not_this_runs(tmp_path: Pat
     assert (used, total.input_tokens) == ([10, 10], 1020)
 
 
-async def test_a_framework_error_is_the_runs_error(tmp_path: Path, kit: Any) -> None:
+async def test_an_error_of_the_framework_is_the_runs_error(tmp_path: Path, kit: Any) -> None:
     """With the report, and the exception as its cause."""
     agent = Agent(kit.model([kit.call("1", "broken")]))
 
@@ -363,7 +362,7 @@ async def test_a_framework_error_is_the_runs_error(tmp_path: Path, kit: Any) -> 
 
 
 async def test_a_retried_call_has_failed(tmp_path: Path, kit: Any) -> None:
-    """Its retry is another call; each has one outcome."""
+    """Its retry is another call, and each has one outcome."""
     agent = Agent(kit.model([kit.call("1", "picky", n=1)], [kit.call("2", "picky", n=2)], ["done"]))
 
     @agent.tool_plain
@@ -380,7 +379,7 @@ async def test_a_retried_call_has_failed(tmp_path: Path, kit: Any) -> None:
 
 
 async def test_a_run_is_cancelled_while_a_tool_runs(kit: Any) -> None:
-    """In bounded time; the call has failed."""
+    """In bounded time. The call has failed."""
     reached = anyio.Event()
     agent = Agent(kit.model([kit.call("1", "wait")]))
 

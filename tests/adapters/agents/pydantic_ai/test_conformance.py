@@ -1,4 +1,4 @@
-"""The shipped conformance suite of the Adapter port, on a real pydantic-ai agent with a scripted model."""
+"""The shipped conformance suite for adapters, on a real pydantic-ai agent with a scripted model."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .conftest import Kit
 
 @pytest.mark.anyio
 class TestPydanticAIAdapter(AdapterConformance):
-    """An agent whose tool makes files."""
+    """An agent whose tool writes files."""
 
     row = "pydantic-ai"
     without = frozenset({"staying"})
@@ -61,7 +61,7 @@ class TestPydanticAIAdapter(AdapterConformance):
         return self._agent(["hm", Kit.call("w", "wait")])
 
     def using(self) -> tuple[Agent, Usage]:
-        """Two responses that say what they used."""
+        """Two responses that report their usage."""
         spent = RequestUsage(input_tokens=10, cache_read_tokens=4, output_tokens=2)
         first = ModelResponse(parts=[Kit.call("a", "make", path="a")], usage=spent)
         second = ModelResponse(parts=[TextPart("x")], usage=RequestUsage(input_tokens=20, output_tokens=3))

@@ -1,4 +1,4 @@
-"""A real agent with the framework's own OpenAI client, over a loopback API of that form."""
+"""A real agent with the framework's own OpenAI client, and a scripted loopback API."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def api() -> Iterator[ModelAPI]:
 
 @pytest.fixture
 def adapter(api: ModelAPI, tmp_path: Path) -> PydanticAIAdapter:
-    """An agent with a tool that makes files."""
+    """An agent with a tool that writes files."""
     agent = Agent(OpenAIChatModel("gpt-4o", provider=OpenAIProvider(base_url=f"{api.url}/v1", api_key="none")))
 
     @agent.tool_plain
@@ -44,7 +44,7 @@ def adapter(api: ModelAPI, tmp_path: Path) -> PydanticAIAdapter:
 
 
 async def test_a_run_over_http_is_gated_and_priced(api: ModelAPI, adapter: PydanticAIAdapter, tmp_path: Path) -> None:
-    """The refused call's text goes to the model; tokens and their cost are counted."""
+    """The model gets the text of the denial; tokens and their cost are counted."""
     calls = [["make", {"path": path}] for path in "ab"]
     policy = Policy(name="p", tool_rules=(Deny(("make",), action="deny"),))
 

@@ -1,4 +1,4 @@
-"""The scripted agent: what it says it does, it does, by tools that are confined and bounded, and nothing is left."""
+"""The scripted agent follows its script with confined and bounded tools, and leaves nothing behind."""
 
 from pathlib import Path
 from typing import Any
@@ -35,9 +35,9 @@ async def play(script: Any, *, tools: Any = None, gated: bool = True, workspace:
     return await Drive(adapter, **gate).run()
 
 
-async def test_a_script_is_played_in_its_order(tmp_path: Path) -> None:
-    """Text, usage and calls come as written; the gate is asked between them, and the last text is the output. What is
-    streamed is what is said. A command really runs, and sees the file that the call before it wrote.
+async def test_a_script_runs_in_order(tmp_path: Path) -> None:
+    """Text, usage and calls are reported as written, with the gate asked between them; the last text is the output.
+    Streamed text equals the message. A command really runs, and sees the file that the previous call wrote.
     """
     done = await play(HELLO, workspace=tmp_path)
 
@@ -59,15 +59,15 @@ async def test_a_script_is_played_in_its_order(tmp_path: Path) -> None:
 
 
 async def test_a_failing_agent_reports_its_failure_last() -> None:
-    """`fail` ends the run with its message, and nothing follows."""
+    """`fail` ends the run with its message."""
     done = await play("steps:\n  - say: a\n  - fail: out of credit\n  - say: b")
 
     assert done.events[-1] == ev.RunFailed(error={"code": "scripted_failure", "message": "out of credit"})
     assert [event.content for event in done.events if isinstance(event, ev.MessageReceived)] == ["a"]
 
 
-async def test_every_other_step_is_an_event_of_its_own() -> None:
-    """User messages, thinking, an output that is no text, cumulative usage with its own model."""
+async def test_every_other_step_is_an_event() -> None:
+    """User messages, thinking, an output that is not text, cumulative usage with its own model."""
     script = """
     model: m-1
     files: {in/a.txt: text}
@@ -96,8 +96,8 @@ steps:
 """
 
 
-async def test_parallel_calls_are_asked_for_in_order_and_run_at_once() -> None:
-    """Each waits for the other, so they must run side by side; all are of one response."""
+async def test_parallel_calls_are_proposed_in_order_and_run_concurrently() -> None:
+    """Each waits for the other, so both must run at once; all belong to one response."""
     arrived = {name: anyio.Event() for name in ("one", "three")}
 
     async def meet(me: str, other: str) -> str:
@@ -119,8 +119,8 @@ async def test_parallel_calls_are_asked_for_in_order_and_run_at_once() -> None:
     assert done.events[-1] == ev.RunCompleted(output="b was denied")
 
 
-async def test_a_call_held_at_the_gate_does_not_hold_its_siblings() -> None:
-    """The first call waits for a person until the last one has run."""
+async def test_a_pending_call_does_not_block_parallel_ones() -> None:
+    """The first call waits for approval until the last one has run."""
     ran = anyio.Event()
 
     async def hold(call: ToolCall) -> GateAnswer:
@@ -150,7 +150,7 @@ def boom(why: str) -> None:
     ("{call: read, input: {path: ../../etc/passwd}}", "`../../etc/passwd` is outside the workspace"),
     ("{call: write, input: {path: /etc/x, content: x}}", "`/etc/x` is outside the workspace"),
 ])  # fmt: skip
-async def test_a_call_that_fails_says_why(call: str, error: object) -> None:
+async def test_a_call_that_fails_has_the_reason(call: str, error: object) -> None:
     """The failure is the call's outcome, not the run's."""
     done = await play(f"steps:\n  - {call}\n  - say: next", tools={"boom": boom})
 
@@ -161,7 +161,7 @@ async def test_a_call_that_fails_says_why(call: str, error: object) -> None:
 
 
 async def test_a_link_out_of_the_workspace_is_not_followed(tmp_path: Path) -> None:
-    """Confinement looks at where a path really leads."""
+    """Confinement checks the real path."""
     script = "steps:\n  - {call: bash, input: {command: ln -s /etc out}}\n  - {call: read, input: {path: out/passwd}}"
     done = await play(script, workspace=tmp_path)
 
@@ -170,7 +170,7 @@ async def test_a_link_out_of_the_workspace_is_not_followed(tmp_path: Path) -> No
 
 
 async def test_output_is_bounded() -> None:
-    """What is beyond the limit is dropped and said to be."""
+    """The rest is dropped, and the output says so."""
     done = await play("steps:\n  - {call: bash, input: {command: head -c 5000000 /dev/zero | tr '\\\\0' x}}")
 
     (outcome,) = done.outcomes("call-1")
@@ -180,19 +180,19 @@ async def test_output_is_bounded() -> None:
 
 
 async def test_a_function_may_return_anything() -> None:
-    """What has no form in JSON is reported as text."""
+    """A value outside JSON is reported as text."""
     done = await play("steps:\n  - {call: make}", tools={"make": lambda: {"path": Path("/x"), 1: (2, 3)}})
 
     assert getattr(done.outcomes("call-1")[0], "tool_output", None) == {"path": "/x", "1": [2, 3]}
 
 
 def running(command: str) -> bool:
-    """Whether a process runs exactly that."""
+    """Whether a process runs exactly this."""
     return any(" ".join(p.info["cmdline"] or []) == command for p in psutil.process_iter(["cmdline"]))
 
 
-async def test_a_command_past_its_time_ends_with_its_children() -> None:
-    """A timeout is a failure, and kills what ignores signals and left its session."""
+async def test_a_command_that_times_out_ends_with_its_children() -> None:
+    """A timeout is a failure, and kills processes that ignore signals or left its session."""
     command = "trap '' TERM; setsid sleep 71001 & sleep 71001"
     done = await play(f'steps:\n  - {{call: bash, input: {{command: "{command}", timeout_s: 0.3}}}}')
 
@@ -203,7 +203,7 @@ async def test_a_command_past_its_time_ends_with_its_children() -> None:
 
 
 async def test_a_background_process_lives_on_and_ends_with_the_run() -> None:
-    """It does not hold its call, later calls can use it, and nothing of it is left."""
+    """It does not block its call, later calls can use it, and nothing of it remains."""
     script = """
     steps:
       - {call: bash, input: {command: "sleep 71002 & echo $!"}}
@@ -228,7 +228,7 @@ CANCEL_AT = {
 
 @pytest.mark.parametrize("phase", CANCEL_AT)
 async def test_cancelling_ends_the_stream(phase: str) -> None:
-    """Whatever it is doing, the first rung ends it; a call that was running has an outcome."""
+    """Whatever it is doing, the first cancel step ends it. A running call has an outcome."""
     script, moment = CANCEL_AT[phase]
     adapter = ScriptedAdapter(script, tools={"wait": anyio.sleep_forever})
 

@@ -1,4 +1,4 @@
-"""Reading scripts: every mistake is reported with its place, before anything runs."""
+"""Loading scripts: every mistake is reported with its position, before anything runs."""
 
 import gzip
 from pathlib import Path
@@ -13,7 +13,7 @@ HELLO = "steps:\n  - say: Hello.\n"
 
 
 def test_its_capabilities_are_declared() -> None:
-    """Gate, tools and model are known before launch; no policy part is compiled away."""
+    """Gate, tools and model are known before launch; no policy clause becomes a setting."""
     adapter = ScriptedAdapter(HELLO, tools={"extra": str})
     policy = Policy(name="p", tool_rules=(Deny(("bash",)),), limits=Limits(max_cost_usd=1))
 
@@ -26,8 +26,7 @@ def test_its_capabilities_are_declared() -> None:
 
 
 @pytest.mark.anyio
-async def test_a_workspace_that_does_not_exist_is_reported_before_the_start(tmp_path: Path) -> None:
-    """Nothing is started in a directory that does not exist."""
+async def test_a_missing_workspace_is_an_error_before_the_start(tmp_path: Path) -> None:
     with pytest.raises(ProviderUnavailableError, match="not a directory"):
         await ScriptedAdapter(HELLO, workspace=tmp_path / "gone").prepare()
 
@@ -54,7 +53,7 @@ async def test_a_workspace_that_does_not_exist_is_reported_before_the_start(tmp_
     ("steps:\n  - !!python/object:os.system {}\n", "the tag `!!python/object:os.system` is not known"),
     ("\n", "script:1:1: the file is empty"),
 ])  # fmt: skip
-def test_a_bad_script_says_where_and_what(text: str, problem: str) -> None:
+def test_the_error_for_a_bad_script_says_where_and_what(text: str, problem: str) -> None:
     """Line, column and path of the step, and a suggestion for a misspelt key."""
     with pytest.raises(UsageError) as caught:
         ScriptedAdapter(text)
@@ -62,8 +61,8 @@ def test_a_bad_script_says_where_and_what(text: str, problem: str) -> None:
     assert problem in str(caught.value)
 
 
-def test_arguments_that_make_no_sense_are_one_clear_error() -> None:
-    """Something that is not a script, functions without names, a tool that is none, an invalid time."""
+def test_invalid_arguments_are_an_error() -> None:
+    """An object that is no script, functions without names, an invalid tool, an invalid time."""
     with pytest.raises(UsageError, match="not a value of type `NoneType`"):
         ScriptedAdapter(None)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="functions by name"):
@@ -75,15 +74,15 @@ def test_arguments_that_make_no_sense_are_one_clear_error() -> None:
 
 
 def test_every_problem_of_a_script_is_reported_at_once() -> None:
-    """One reading reports all of them, a line each."""
+    """A line each."""
     with pytest.raises(UsageError) as caught:
         ScriptedAdapter("steps:\n  - sey: hi\n  - usage: {x: 1}\n  - {call: ''}")
 
     assert len(str(caught.value).splitlines()) == 3
 
 
-def test_a_script_is_read_from_a_path_text_or_data(tmp_path: Path) -> None:
-    """All ways give the same script; a problem in a file names the file."""
+def test_a_script_is_loaded_from_a_path_text_or_data(tmp_path: Path) -> None:
+    """Each gives the same script. A problem in a file names the file."""
     path = tmp_path / "agent.yaml"
     path.write_text("steps:\n  - say: hi\n")
     bad = tmp_path / "bad.yaml"
