@@ -125,7 +125,7 @@ def server() -> Iterator[OwnServer]:
 
 def _command(server: OwnServer, begins: str) -> None:
     """The command of the page that begins so, with this server's URLs in place of those it names."""
-    [line] = [line for line in PAGE.read_text().splitlines() if line.startswith(begins)]
+    [line] = [line for line in PAGE.read_text().replace("\\\n", " ").splitlines() if line.startswith(begins)]
     [given] = words(line)
     urls = {"proctor": server.url(), "restored": server.url("restored")}
     program, *arguments = [
