@@ -137,8 +137,8 @@ class Alphabet:
                     yield from atoms_of(where.where)
 
     def _distinguished(self, names: Sequence[str]) -> Iterator[Any]:
-        """Values that conditions tell from others at paths which bind calls: they are followed one by one too, as
-        every call, output and message may have them.
+        """More values to follow: those that conditions single out at paths by which calls are bound, as every call,
+        output and message may have them.
         """
         found: dict[str, Any] = {}
         for name in names:
@@ -181,7 +181,7 @@ class Alphabet:
         return tuple(found)
 
     def _read_values(self) -> None:
-        """Note the patterns that read other texts than the followed values: what they yield is not followed."""
+        """Note as gaps the patterns that extract anything but followed values: no search follows that."""
         for pattern in (each.extract for rule in self._played for each in rule.follows if each.extract):
             found = Regex(pattern)
             if any(list(found.values([value])) != [value] for value in map(text_of, self.values)):
@@ -254,8 +254,8 @@ class Alphabet:
         return found
 
     def _reduced(self, name: str, choices: dict[str, list[Any]], bound: set[str]) -> dict[str, list[Any]]:
-        """Values that meet the same conditions by themselves, one of each, and lists of them that meet others. Where
-        calls are bound by them: all but those that are like any value, as some of these are followed.
+        """At each path one of the values that meet the same conditions, and lists of them that meet others. Where
+        they bind calls, each stands for itself, but those like any value are left out: some of these are followed.
         """
         reduced = {}
         for path, values in choices.items():
@@ -291,7 +291,9 @@ class Alphabet:
         )
 
     def _add_lists(self, name: str, path: str, kept: dict[Any, Any], values: Sequence[Any]) -> None:
-        """Add lists of values: all must permit, one is enough to refuse; some conditions look at elements."""
+        """Add a list for each set of conditions that lists meet. Where one permits, all elements must meet it; where
+        it refuses, one is enough.
+        """
         elements: dict[_ListOutcomes, Any] = {}
         for value in values:
             if value is not MISSING:
@@ -388,7 +390,7 @@ class Alphabet:
     def _add_phantoms(
         self, name: str, kinds: dict[NamingKind, dict[str, Any] | None], found: dict[Any, InputClass]
     ) -> None:
-        """Add calls of some kinds that meet the sets of conditions of which no example was found."""
+        """Add a phantom for each set of conditions that calls of some kinds may meet, and no example does."""
         seen = set(found)
         examples: dict[Any, InputClass] = {}
         for (_, bound), call in found.items():
@@ -424,7 +426,7 @@ class Alphabet:
                 yield met
 
     def _is_ruled_out(self, name: str, n: int, bit: int, document: dict[str, Any] | None) -> bool:
-        """Whether a slot wants none of an act that all calls of a kind do, of which `document` is an input if any."""
+        """Whether a slot means no call of a kind, by what such calls do; `document` is an input of one, if known."""
         slot = _inner(self._parts[n]).rule.machine.slots[bit.bit_length() - 1]
         return all(
             isinstance(item, ToolWhere) and self._tools.rules_out(name, item.where, document, permits=slot.permits)
@@ -518,7 +520,7 @@ class Replies:
     def _are_complete(
         self, call: InputClass, outputs: list[Any], tested: dict[str, list[Atom]], bound: set[str]
     ) -> bool:
-        """Whether the outputs meet every set of what requirements ask of them, with every followed value."""
+        """Whether these outputs meet every set of conditions that any output meets, with every followed value."""
         met = self._distinct(call, outputs, bound)
         values = {returned for _, returned, _ in met}
         if len(met) == len(values) * 2 ** len(next(iter(met))[0]):
@@ -530,7 +532,7 @@ class Replies:
     def _distinct(
         self, call: InputClass, outputs: Iterable[Any], bound: set[str], patterns: Iterable[str] = ()
     ) -> dict[Any, Any]:
-        """The first of the outputs for each set of what requirements ask of them, with the followed values there, and
+        """The first output of each class: by the conditions that it meets, the followed values at bound paths, and
         those that patterns read.
         """
         conditions = {

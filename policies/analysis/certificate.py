@@ -1,5 +1,5 @@
-"""The certificates of proofs, and their check. Of a search it is a set of states that nothing leads out of, none of
-which is wrong.
+"""The certificates of proofs, and their check. That of a search is an inductive invariant: a set of states with the
+first one, which no step leaves, and in none of which the property is broken.
 
 The check repeats no search and uses none of its code. It asks the rules' own machines again for every state and
 every call, and remembers nothing of what the search was answered.
@@ -231,7 +231,7 @@ class _Checker:
             yield from self._begun(outcomes, in_flight)
 
     def _begun(self, outcomes: list[Reaction], in_flight: int) -> Iterator[State | None]:
-        """Where a run that goes on gets to by something that has happened; nowhere if the stack ends it."""
+        """The state after what has happened, if the run goes on; None where that breaks the property."""
         level = max((found for found, _ in outcomes[:-1]), default=NOTHING)
         denying = [part for part, (found, _) in zip(self.stack, outcomes, strict=False) if found >= DENY]
         if all(part.refuses_later for part in denying):

@@ -47,7 +47,7 @@ Reaction: TypeAlias = tuple[int, int]
 
 
 def remembered(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
-    """A method that is asked once for the same arguments, given by place; `_memo` of its object has the answers."""
+    """A method that computes its result once for the same positional arguments; `_memo` of its object has them."""
     name = method.__name__
 
     @wraps(method)
@@ -81,7 +81,7 @@ class Standard(NamedTuple):
         return found > max(level, WARN) or (of_call and bool(self.widened) and found == ASK == level)
 
     def breaks_at_end(self, owed: int) -> bool:
-        """Whether it breaks the property that so much is owed at the end."""
+        """Whether an obligation of this level, left at the end, breaks the property."""
         return owed > (NOTHING if self.strict else WARN)
 
 
@@ -106,7 +106,7 @@ class InputClass(msgspec.Struct, eq=False):
 
     @property
     def ways(self) -> int:
-        """In how many ways some of its open values may be others than the rest."""
+        """How many inputs stand for it: its own, and each variant with another value in some open places."""
         return 1 + len(self.variants)
 
 
@@ -119,7 +119,7 @@ class RuleMoment(NamedTuple):
     turn: int = 1
 
     def copied(self) -> Self:
-        """One that can be moved on while this one stays."""
+        """A copy whose state can change while this one's stays."""
         return self._replace(state=copied(self.state))
 
 
@@ -136,7 +136,7 @@ def overlaps(machine: Machine) -> bool:
 class Component:
     """A rule, a limit or a budget, as a search asks it; states are numbers, `start` is the first.
 
-    `beyond` are the states that are not gone on from, as a net holds too many tokens there. `turns`: a turn makes a
+    `beyond` are the states that are not expanded, as a net holds too many tokens there. `turns`: a turn makes a
     difference to it. `runs`: where it stands depends on the run. `refuses_later`: a run may go on where it denies
     what has happened already. `has_obligation`: in a session without calls something is left undone. As it is,
     nothing makes a difference to it, and it finds nothing.
@@ -157,7 +157,7 @@ class Component:
         return 1
 
     def forget(self) -> None:
-        """Ask the machine again for everything; states that are numbered keep their numbers."""
+        """Drop the remembered answers; states keep their numbers."""
 
     def watches_end(self, call: InputClass) -> bool:
         """Whether it makes a difference to it how such a call ends."""
@@ -394,7 +394,7 @@ _FIXED = (str, int, float, tuple, frozenset, type(None))
 
 
 def copied(value: Any) -> Any:
-    """A copy of a machine's state, which can be moved on while the original stays."""
+    """A copy of a machine's state that can change while the original stays."""
     if isinstance(value, _FIXED):
         return value
     if isinstance(value, dict):
@@ -412,7 +412,7 @@ def copied(value: Any) -> Any:
 
 
 def _raise_to_zero(state: Any) -> None:
-    """Figures that went below zero, as of values that are not followed one may fail that never started."""
+    """Set figures below zero to zero: of values that are not followed, a call may fail that never started."""
     for row in state.rows.values() if isinstance(state, KeyedState) else (state,):
         for name in ("standing", "total"):
             if getattr(row, name, 0) < 0:

@@ -39,7 +39,7 @@ class Explored(NamedTuple, Generic[State, Step]):
 
 
 class SearchEndedError(OutOfWork):
-    """A search that was ended; `explored` is what it had seen."""
+    """A search that ran out of work; `explored` is what it had seen."""
 
     def __init__(self, explored: Explored[Any, Any]) -> None:
         super().__init__()
@@ -49,11 +49,11 @@ class SearchEndedError(OutOfWork):
 def shortest(
     start: State, steps: Callable[[State], Iterable[tuple[Step, Price, State | None]]], deepest: int | None = None
 ) -> Explored[State, Step]:
-    """The cheapest path to a goal, which is a step that leads to None; among equals the first found. No
-    state is gone on from that costs as much.
+    """The cheapest path to a goal, which is a step that leads to None; among equals the first found. States that cost
+    as much as the goal are not expanded.
 
-    `steps` gives the steps from a state, each with its price. Ways whose first figure is above `deepest` are of no
-    interest. Raises SearchEndedError where `steps` raises OutOfWork.
+    `steps` gives the steps from a state, each with its price. Paths whose first figure is above `deepest` are left
+    out. Raises SearchEndedError where `steps` raises OutOfWork.
     """
     cost: dict[State, Price] = {start: (0, 0)}
     parents: dict[State, tuple[State, Step]] = {}
@@ -103,7 +103,7 @@ ENDINGS: tuple[Ending, ...] = ("completed", "failed")
 
 
 class Move(NamedTuple):
-    """A state, the call that leads on from it, and the state it leads to."""
+    """A transition: a state, the mask of a call, and the state after it."""
 
     before: int
     mask: int
@@ -114,7 +114,7 @@ _FACTS = SessionFacts({}, UserText(), TokenMeter(), RunContext(), NO_TOOLS)
 
 
 class Graph(RuleComponent):
-    """A machine over calls of which only the masks are known, one after the other: which it lets through."""
+    """A machine as a transition graph over the masks of calls, one call after the other."""
 
     at_once = 0
 

@@ -102,7 +102,7 @@ def never_callable(possible: Saturation) -> Iterator[PreflightFinding]:
 
 
 def why(possible: Saturation, steps: list[Step]) -> str:
-    """The steps in a sentence."""
+    """Why a kind of call is impossible, in a sentence of these steps."""
     core = _core(possible, steps[-1])
     words = [_reason(possible, step) for step in steps]
     if len(words) > 4:

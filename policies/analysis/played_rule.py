@@ -78,7 +78,7 @@ class SplitComponent(Component):
         return self._numbers[state]
 
     def _moved(self, at: int, move: Callable[[RuleComponent, int, int], int], ways: int) -> int:
-        """The state after a move, which each part makes; the others in so many ways."""
+        """The state after a move of each part; the others make each of its variants."""
         followed, others = self.states[at]
         self._moves += ways * len(others)
         reached = {move(self.others, other, n) for other in others for n in range(ways)}

@@ -1,7 +1,7 @@
 """For each clause by itself: the kinds of calls it can ever let through, and why it blocks the others.
 
-The calls found so far lead every clause's graph on; what a clause admits in some state it can be led to, it does not
-stand in the way of. So what is called impossible is impossible for certain.
+A fixpoint: the calls found so far advance every clause's graph, which may admit more. A clause counts as admitting
+what it admits in any state that it can reach, so what is called impossible is impossible for certain.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ class Saturation:
                     yield each
 
     def _path_in(self, graph: ClauseGraph, kind: CallClass) -> tuple[CallClass, ...] | None:
-        """The kinds of calls that lead a graph to where it admits a kind; None if it never does."""
+        """The kinds of calls on a path to a state in which a graph admits a kind; None if it never does."""
         inputs = graph.distinct_inputs(kind.name, kind.predicates)
         masks = {graph.mask(kind.name, some) for some in inputs if self._open(kind, some)}
         for state, path in self._reached[graph].items():
@@ -152,7 +152,7 @@ class Saturation:
         return all(other in self.found for other in within if not other.predicates <= kind.predicates)
 
     def _extend(self, graph: ClauseGraph) -> bool:
-        """Lead a graph on by the calls found so far; whether that leads anywhere new."""
+        """Advance a graph by the calls found so far; whether that reaches a new state."""
         if not graph.shared.changes:
             return False
         reached = self._reached[graph]
@@ -196,7 +196,7 @@ class Saturation:
         return steps or [Step(kind, self._naming[kind.name][0].clause, None)]
 
     def _missing(self, graph: ClauseGraph, kind: CallClass) -> list[CallClass]:
-        """The kinds that cannot come, calls of which would lead a graph to where it admits a kind."""
+        """The impossible kinds, calls of which would take a graph to a state in which it admits a kind."""
         mask = graph.mask(*kind)
         self.kinds.work.spend(len(graph.shared.moves or ()))
         ways = {

@@ -145,8 +145,8 @@ class SessionSteps:
                 yield from ((outcome, state) for state in self._going_on(outcomes, in_flight))
 
     def _going_on(self, outcomes: Sequence[Reaction], in_flight: int) -> Iterator[State | None]:
-        """Where a run that goes on gets by what has happened, None where that breaks the property; nowhere if the
-        stack denies it, unless the adapter can refuse later calls.
+        """The state after what has happened, if the run goes on; None where that breaks the property. It goes on
+        unless the stack denies what has happened, and cannot refuse later calls instead.
         """
         *denials, (broken, _) = outcomes
         level = max([found for found, _ in denials], default=NOTHING)

@@ -74,7 +74,7 @@ def messages_apart(
 ) -> tuple[list[str], bool]:
     """Messages of users by the patterns found in them and the values they contain, and whether there are no others.
 
-    Left out are those that come to what several others do. `standing` values stand for any value.
+    Left out are those whose matches several others have together. `standing` values stand for any value.
     """
     if not patterns:
         return [*dict.fromkeys(values), "zq"], True
@@ -123,7 +123,7 @@ def _naming(value: str, *, cased: bool) -> str:
 
 
 def _kind(letter: str) -> str:
-    """A letter of those that assertions do not tell from this one."""
+    """A letter's class, as assertions see it: one of its letters."""
     return "\n" if letter == "\n" else "a" if _in_word(letter) else "-"
 
 
@@ -132,7 +132,7 @@ def _in_word(letter: str) -> bool:
 
 
 class _Automaton:
-    """A pattern that is searched for: nodes with steps that take a letter, and steps that take none."""
+    """A pattern that is searched for, as a nondeterministic automaton: steps that take a letter, and `free` ones."""
 
     def __init__(self, pattern: str) -> None:
         tree = re._parser.parse(pattern)  # type: ignore[attr-defined]
@@ -200,7 +200,7 @@ class _Automaton:
         return (test for steps in self.taking for test, _ in steps)
 
     def _closure(self, nodes: Nodes, before: str, after: str) -> Nodes:
-        """The nodes reached without a letter, between two."""
+        """The nodes reached by free steps, between two letters."""
         key = (nodes, before, after and _kind(after))
         if key not in self._memo:
             reached, todo = set(nodes), list(nodes)

@@ -48,7 +48,7 @@ def atoms_of(conditions: Iterable[Condition]) -> Iterator[tuple[str, Atom]]:
 
 
 def candidates(atoms: Sequence[Atom], extra: Sequence[Any] = ()) -> list[Any]:
-    """Values for a path at which these operators are asked, each once."""
+    """Values to try at a path with these operators, each once."""
     names = {name for name, _ in atoms}
     named = [each for _, operand in atoms for each in _listed(operand)]
     texts = {each for each in named if isinstance(each, str)}
@@ -159,7 +159,7 @@ def depend_on_directories(atoms: Sequence[Atom], stated: RunContext) -> bool:
 
 
 def _patterns(atoms: Sequence[Atom]) -> tuple[str, ...] | None:
-    """The patterns that say the same of a text as the operators do; None where there are none."""
+    """Patterns that are equivalent to the operators on texts; None where an operator has none."""
     found: dict[str, None] = {}
     for name, operand in atoms:
         same = _patterns_of(name, operand)
@@ -196,7 +196,7 @@ def _commands(atoms: Sequence[Atom]) -> list[str]:
 
 
 def _lines(commands: Sequence[str]) -> Iterator[str]:
-    """Command lines that run each set of the commands, as far as there are few, and what cannot be read."""
+    """Command lines that run each combination of the first few commands, and some that are dynamic."""
     if not commands:
         return
     some = [*commands[:MOST_COMMANDS], "true"]
@@ -290,7 +290,7 @@ def is_member(steps: Sequence[tuple[str, Any]]) -> bool:
 
 
 def is_apart(path: str, others: Iterable[str]) -> bool:
-    """Whether the values at a path are at none of the others, unless at all of theirs."""
+    """Whether a path is no part of the others, nor they of it, unless they are one."""
     steps = _without_elements(path)
     return is_member(steps) and all(_are_apart(steps, _without_elements(other)) for other in others)
 
