@@ -169,7 +169,7 @@ class _Replay:
         return self._consequence(*self._both(ev.TurnStarted(turn=self.turn))) if found is None else found
 
     def _consequence(self, stack: list[Violation], property: list[Violation], *, resumes: bool = False) -> Ended:
-        """What the violations of both mean. After a run that the stack ends, another one follows only if `resumes`."""
+        """What the violations of both mean. After a run that the stack ends, another follows only if `resumes`."""
         level = max((LEVELS[v.action] for v in stack), default=NOTHING)
         if level < DENY:
             return self._first_breach(property, level)
