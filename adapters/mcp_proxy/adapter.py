@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from functools import partial
 from itertools import count
 from typing import Any, TypeAlias
@@ -108,9 +108,10 @@ class ProxySession:
 
     async def _interrupt(self) -> dict[str, Any]:
         seen = self._tree.snapshot()
-        with suppress(anyio.ClosedResourceError):
-            for relay in list(self._relays):
-                await relay.drain()
+        async with anyio.create_task_group() as tasks:  # a client that does not read holds up no other
+            for relay in self._relays:
+                tasks.start_soon(relay.drain)
+        await self._adapter.downstream.flush()
         self._scope.cancel()
         return {"seen": seen}
 

@@ -53,10 +53,16 @@ class Downstream(Protocol):
         """Serve clients until there will be no more."""
         ...
 
+    async def flush(self) -> None:
+        """Return when clients have the answers that were sent to them, or after a moment."""
+        ...
+
 
 PATH = "/mcp"
 _SESSION_HEADER = "mcp-session-id"
 _MOST_SESSIONS = 100
+_FLUSH_S: Final = 1.0
+"""Seconds that the last answers may take to reach their clients."""
 _LOCAL = TransportSecuritySettings(
     enable_dns_rebinding_protection=True,
     allowed_hosts=["127.0.0.1:*", "localhost:*", "[::1]:*"],
@@ -93,6 +99,12 @@ class HttpDownstream:
                         await transport.terminate()
                 self._socket.close()
                 tasks.cancel_scope.cancel()
+
+    async def flush(self) -> None:
+        """The library closes a request's stream once its answer is on its way."""
+        with anyio.move_on_after(_FLUSH_S):
+            while any(each._request_streams.keys() - {GET_STREAM_KEY} for each in self._sessions.values()):  # noqa: ASYNC110
+                await anyio.sleep(_FLUSH_S / 100)
 
 
 class _Endpoint:
@@ -249,6 +261,9 @@ class StdioClient:
     async def accept(self, serve: Serve) -> None:
         """Serve it."""
         await serve((self, self))
+
+    async def flush(self) -> None:
+        """Nothing: `send` has written it."""
 
     async def __aiter__(self) -> AsyncIterator[SessionMessage | Exception]:
         rest = bytearray()

@@ -144,6 +144,7 @@ def about(message: JSONRPCRequest | JSONRPCNotification, pending: Pending) -> Me
 LEFT = "the client left before the MCP server answered; the outcome is unknown"
 LOST = "the MCP server ended before it answered"
 UNREAD = "the MCP server's answer cannot be read"
+ENDING = "the connection is being closed"
 _MOST_ASKED = 1000
 HANDSHAKE_S = 50.0
 """Seconds a server may take to begin: most clients wait for a minute, and should hear why in time."""
@@ -204,14 +205,18 @@ class Relay:
                 await self._failed(request, LEFT)
 
     async def drain(self) -> None:
-        """Let the calls at the gate have their answers, then refuse what the server still works on."""
+        """Let the calls at the gate have their answers, then answer what the server still works on."""
         while any(isinstance(request, PendingCall) and not request.running for request in self._pending):
             self._quiet = anyio.Event()
             await self._quiet.wait()
         for request in self._pending:
             self._pending.drop(request)
-            if isinstance(request, PendingCall) and not request.withdrawn:
+            if request.withdrawn:
+                continue
+            if isinstance(request, PendingCall):
                 await self._send(messages.refusal(request.id, tell_model_default(request.call.name)))
+            else:
+                await self._send(messages.failure(request.id, INTERNAL_ERROR, ENDING))
 
     async def answer_for_the_server(self, why: str) -> None:
         """Answer every open request with an error, as the server will not."""

@@ -91,6 +91,9 @@ class _Client:
     def __init__(self, script: Responses) -> None:
         self._script = script
 
+    async def flush(self) -> None:
+        """Nothing: whoever sends waits."""
+
     async def accept(self, serve: Serve) -> None:
         asks, requests = anyio.create_memory_object_stream[SessionMessage | Exception](_ROOM)
         tells, answers = anyio.create_memory_object_stream[SessionMessage](_ROOM)

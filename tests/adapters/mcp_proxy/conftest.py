@@ -40,6 +40,9 @@ class _Pair:
     async def accept(self, serve: Callable[[Any], Any]) -> None:
         await serve((self._to_proxy[1], self._to_client[0]))
 
+    async def flush(self) -> None:
+        """Nothing: whoever sends waits."""
+
     def hang_up(self) -> None:
         """Close the proxy's end, as the end of its process does."""
         self._to_proxy[1].close()

@@ -14,7 +14,7 @@ import anyio
 import psutil
 import pytest
 from mcp import Client, StdioServerParameters
-from proxy_processes import HELLO, SESSION, ProxyOverHttp, post, proctor
+from proxy_processes import HELLO, LENIENT, SESSION, Posted, ProxyOverHttp, call, post, proctor
 from proxy_processes import QUICK as SERVER
 
 from proctor.adapters.cli import main
@@ -182,6 +182,20 @@ async def test_a_client_that_hangs_up_ends_its_calls_alone(tmp_path: Path) -> No
     [failed] = [event for event in events if isinstance(event, ToolCallFailed)]
     assert (failed.tool_name, failed.error, answered.is_error) == ("hang", LEFT, False)
     assert not [event for event in events if event.type == "error_occurred"]
+
+
+def test_a_run_that_is_cancelled_answers_every_request_over_http(tmp_path: Path) -> None:
+    """A refused call and those that run have their answers before their connections are closed."""
+    policy = "{name: p, tool_rules: [{deny: [write]}]}"
+    with ProxyOverHttp(tmp_path, policy=policy, server=LENIENT) as (url, _):
+        sessions = [{SESSION: post(url, HELLO)[1][SESSION]} for _ in range(2)]
+        running = [Posted(url, call("hold", 1), **headers) for headers in sessions]
+        seen = [Posted(url, call("look", 2), **headers).next()["id"] for headers in sessions]
+        denied = Posted(url, call("write", 3), **sessions[0])
+        answers = [posted.next() for posted in (*running, denied)]
+
+    assert seen == [2, 2]
+    assert [(answer["id"], answer["result"]["isError"]) for answer in answers] == [(1, True), (1, True), (3, True)]
 
 
 @pytest.mark.anyio
