@@ -333,3 +333,20 @@ async def test_a_hook_of_the_repository_can_answer_for_the_user_unless_hooks_are
             pass
 
     assert armed.never.exists() is not managed
+
+
+@needs_root
+@pytest.mark.parametrize("option", ["--bare", "--safe-mode"])
+@pytest.mark.parametrize("whose", ["managed", "persons"])
+def test_a_client_that_is_started_without_hooks_has_managed_ones(
+    armed: Armed, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, whose: str, option: str
+) -> None:
+    """Those of the user don't run there."""
+    if whose == "managed":
+        mounting(monkeypatch, armed.managed(tmp_path / "managed"))
+    ran = armed.claude.cwd / "ran"
+    replies = [armed.api.reply(armed.api.bash(f"touch {file}")) for file in (ran, armed.never)]
+    armed.api.say(*replies, armed.api.reply(armed.api.text("done")))
+    armed.claude.run(option, "--allowedTools", "Bash")
+
+    assert (ran.exists(), armed.never.exists()) == (True, whose == "persons")
