@@ -119,7 +119,7 @@ class ToolList:
     def __init__(self, naming: Naming, visibility: Visibility) -> None:
         self._naming = naming
         self._visibility = visibility
-        self._names: list[str] = []
+        self._names: dict[str, None] = {}
         self._shown: frozenset[str] | None = None
 
     def page(self, result: dict[str, Any], *, first: bool) -> dict[str, Any]:
@@ -127,9 +127,11 @@ class ToolList:
         given = result.get("tools")
         tools = [tool for tool in given if _is_tool(tool)] if isinstance(given, list) else []
         names = [str(tool["name"]) for tool in tools]
-        self._names = names if first else [*self._names, *names]
-        self._shown = self._visible(self._names)
         visible = self._visible(names)
+        if first or self._shown is None:
+            self._names, self._shown = {}, frozenset()
+        self._names |= dict.fromkeys(names)
+        self._shown |= visible
         return {**result, "tools": [tool for tool, name in zip(tools, names, strict=True) if name in visible]}
 
     async def changed(self, seen: int) -> int:
@@ -141,6 +143,6 @@ class ToolList:
                 self._shown = visible
                 return seen
 
-    def _visible(self, names: Sequence[str]) -> frozenset[str]:
+    def _visible(self, names: Iterable[str]) -> frozenset[str]:
         judged = {self._naming.judged(name): name for name in names}
         return frozenset(judged[name] for name in self._visibility.narrow(list(judged)))

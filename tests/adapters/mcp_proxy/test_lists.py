@@ -1,7 +1,9 @@
 """What the proxy shows: tools that could be called now, and everything else as the server sent it."""
 
+from collections.abc import Sequence
 from typing import Any
 
+import anyio
 import pytest
 
 pytestmark = pytest.mark.anyio
@@ -76,6 +78,31 @@ async def test_a_server_that_offers_more_than_when_it_was_read_is_not_believed(b
 
     assert visibility.narrow(["read", "late"]) == ["read"]
     assert not visibility.knows("late")
+
+
+async def test_a_change_between_two_pages_is_announced() -> None:
+    """The client has the first page as it was; and a server that lists for ever is asked about each page once."""
+    from proctor.adapters.mcp_proxy.tools import Naming, ToolList, Visibility
+
+    closed: set[str] = set()
+    looked: list[int] = []
+
+    def narrow(names: Sequence[str]) -> list[str]:
+        looked.append(len(names))
+        return [name for name in names if name not in closed]
+
+    visibility = Visibility(narrow)
+    tools = ToolList(Naming(), visibility)
+    tools.page({"tools": [{"name": "read"}, {"name": "write"}]}, first=True)
+    closed.add("write")
+    visibility.touch()
+    last = tools.page({"tools": [{"name": "add"}]}, first=False)
+    with anyio.move_on_after(1):
+        await tools.changed(0)
+        looked.append(0)
+
+    assert [tool["name"] for tool in last["tools"]] == ["add"]
+    assert looked == [2, 1, 3, 0]
 
 
 async def test_everything_but_tools_goes_through_untouched(bench: Any) -> None:
