@@ -75,6 +75,16 @@ class _ListOutcomes(NamedTuple):
     by_one: tuple[bool, ...]
 
 
+class _LookedAt(NamedTuple):
+    """What rules look at in the inputs of one tool: the operators `tested` at each path, and the paths whose values
+    bind calls to others.
+    """
+
+    name: str
+    tested: dict[str, list[Atom]]
+    bound: set[str]
+
+
 class Alphabet:
     """The classes of calls and the messages of users that some rules tell apart.
 
@@ -189,19 +199,19 @@ class Alphabet:
 
     def _add(self, name: str) -> None:
         """Add the classes of a tool's calls."""
-        tested = self._tested(name)
-        bound = self._bindings(name)
+        looked_at = _LookedAt(name, self._tested(name), self._bindings(name))
+        bound = looked_at.bound
         if overlapping := next((path for path in sorted(bound) if not is_apart(path, bound)), None):
             self.gaps.append(f"values of `{name}` at `{overlapping}` that are also at another path")
-        inputs, everything = self._inputs(name, self._choices(tested, bound), bound)
-        found = self._classes(name, inputs, bound)
+        inputs, everything = self._inputs(looked_at, self._choices(looked_at))
+        found = self._classes(looked_at, inputs)
         compared = any(part.rule.machine.compares_inputs for part in self._parts)
         for call in found.values():
             self._keep(call)
             if compared:
                 self._keep(msgspec.structs.replace(call, fresh=True))
         missing: dict[NamingKind, dict[str, Any] | None] = dict.fromkeys(self._tools.missing(name))
-        if not (everything and self._is_complete(name, tested, bound)):
+        if not (everything and self._is_complete(looked_at)):
             missing = {**self._tools.kinds(name), **missing}
         self._add_phantoms(name, missing, found)
 
@@ -214,8 +224,9 @@ class Alphabet:
                 tested[place] = [*tested.get(place, ()), *atoms]
         return tested
 
-    def _choices(self, tested: dict[str, list[Atom]], bound: set[str]) -> dict[str, list[Any]]:
+    def _choices(self, looked_at: _LookedAt) -> dict[str, list[Any]]:
         """The values to try at each path."""
+        _, tested, bound = looked_at
         choices = {path: candidates(atoms, self._values_at(path, bound)) for path, atoms in tested.items()}
         for path in _also_of_elements(tested):
             elements = f"{path}[*]"
@@ -227,10 +238,10 @@ class Alphabet:
                 choices[path] = [*self._values_at(path, bound), MISSING, *([None, ""] if path in tested else [])]
         return choices
 
-    def _inputs(self, name: str, choices: dict[str, list[Any]], bound: set[str]) -> tuple[list[dict[str, Any]], bool]:
+    def _inputs(self, looked_at: _LookedAt, choices: dict[str, list[Any]]) -> tuple[list[dict[str, Any]], bool]:
         """Inputs with these values, the shortest first; and whether they have every choice of them."""
-        reduced = self._reduced(name, choices, bound)
-        kinds = self._tools.kinds(name)
+        reduced = self._reduced(looked_at, choices)
+        kinds = self._tools.kinds(looked_at.name)
         inputs: list[Any] = []
         everything = True
         for start in kinds.values():
@@ -243,20 +254,21 @@ class Alphabet:
         objects = (each if isinstance(each, dict) else {} for each in inputs)
         return sorted(objects, key=lambda each: (len(each), len(str(each)))), everything
 
-    def _classes(self, name: str, inputs: Iterable[dict[str, Any]], bound: set[str]) -> dict[Any, InputClass]:
+    def _classes(self, looked_at: _LookedAt, inputs: Iterable[dict[str, Any]]) -> dict[Any, InputClass]:
         """The first input of each class, by the conditions that it meets and the values that bind it."""
         found: dict[Any, InputClass] = {}
         for input in inputs:
             self._work.spend(len(self._parts))
-            call = self._made(name, input, bound)
-            key = (tuple(part.mask(call) for part in self._parts), self._keys(call.input, bound))
+            call = self._made(looked_at, input)
+            key = (tuple(part.mask(call) for part in self._parts), call.bound)
             found.setdefault(key, call)
         return found
 
-    def _reduced(self, name: str, choices: dict[str, list[Any]], bound: set[str]) -> dict[str, list[Any]]:
+    def _reduced(self, looked_at: _LookedAt, choices: dict[str, list[Any]]) -> dict[str, list[Any]]:
         """At each path one of the values that meet the same conditions, and lists of them that meet others. Where
         they bind calls, each stands for itself, but those like any value are left out: some of these are followed.
         """
+        name, _, bound = looked_at
         reduced = {}
         for path, values in choices.items():
             kept: dict[Any, Any] = {}
@@ -336,16 +348,14 @@ class Alphabet:
     def _value_key(value: Any) -> Any:
         return value if isinstance(value, str) else repr(value) if value is not MISSING else None
 
-    def _keys(self, input: Any, bound: set[str]) -> Any:
-        return tuple(tuple(given_texts(compile_path(path, loose=True)(input))) for path in sorted(bound))
-
-    def _made(self, name: str, input: dict[str, Any], bound: set[str]) -> InputClass:
-        texts = zip(sorted(bound), self._keys(input, bound), strict=True)
-        wild = tuple(path for path, found in texts if ANY_OTHER in found)
+    def _made(self, looked_at: _LookedAt, input: dict[str, Any]) -> InputClass:
+        paths = sorted(looked_at.bound)
+        bound = tuple(tuple(given_texts(compile_path(path, loose=True)(input))) for path in paths)
+        wild = tuple(path for path, found in zip(paths, bound, strict=True) if ANY_OTHER in found)
         some = itertools.chain.from_iterable(itertools.combinations(wild, n) for n in range(1, len(wild) + 1))
         variants = [reduce(lambda made, path: placed(made, path, NEVER_SEEN), paths, input) for paths in some]
         return InputClass(
-            -next(self._numbers), name, input, wild=wild, variants=tuple(variants), bound=self._keys(input, bound)
+            -next(self._numbers), looked_at.name, input, wild=wild, variants=tuple(variants), bound=bound
         )
 
     def _keep(self, call: InputClass) -> None:
@@ -353,10 +363,11 @@ class Alphabet:
         made.outputs = self._replies.outputs(made)
         self.calls.append(made)
 
-    def _is_complete(self, name: str, tested: dict[str, list[Atom]], bound: set[str]) -> bool:
+    def _is_complete(self, looked_at: _LookedAt) -> bool:
         """Whether the inputs that were tried meet every set of conditions that any input meets: members are apart,
         and the values of each cover what any value meets.
         """
+        name, tested, bound = looked_at
         together = {f"{path}[*]" for path in _also_of_elements(tested) if not bound & {path, f"{path}[*]"}}
         paths = {*tested, *bound} - together
         roots = {tuple(path_steps(path)[:1]) for path in paths}

@@ -127,27 +127,32 @@ def are_covered(atoms: Sequence[Atom], *, of_texts: bool = False) -> bool:
     lengths are asked for beside patterns, no condition looks inside a list or an object for both.
     """
     names = {name for name, _ in atoms} - {"exists"}
-    if "type" in names and names & OPAQUE and not of_texts:
-        return False
     if not names & OPAQUE:
-        scalars = (each for name, operand in atoms for each in (_listed(operand) if name in _LISTING else [operand]))
-        return not any(isinstance(each, list | tuple | dict) for each in scalars) and all(
-            is_number(operand) or (isinstance(operand, str) and number_of(operand, loose=True) is None)
-            for name, operand in atoms
-            if name in ORDERINGS
-        )
+        return _are_cut(atoms)
+    if names & {"type", *LENGTHS} and not of_texts:
+        return False
     looked_at = names - EQUALITIES
-    if looked_at & LENGTHS and not of_texts:
+    if looked_at not in ({"within"}, {"runs"}):
+        patterns = _patterns(atoms)
+        return patterns is not None and texts_apart(patterns).complete
+    if _patterns([each for each in atoms if each[0] in EQUALITIES]) is None:
         return False
-    if looked_at in ({"within"}, {"runs"}) and _patterns([each for each in atoms if each[0] in EQUALITIES]) is None:
-        return False
-    if looked_at == {"within"}:
-        directories = {operand for name, operand in atoms if name == "within"}
-        return len(directories) == 1 or all(each.startswith("/") for each in directories)
     if looked_at == {"runs"}:
         return len(_commands(atoms)) <= MOST_COMMANDS
-    patterns = _patterns(atoms)
-    return patterns is not None and texts_apart(patterns).complete
+    directories = {operand for name, operand in atoms if name == "within"}
+    return len(directories) == 1 or all(each.startswith("/") for each in directories)
+
+
+def _are_cut(atoms: Sequence[Atom]) -> bool:
+    """Whether comparisons, equalities and types cut values into points and intervals: none of a list or an object,
+    or between texts that are numbers.
+    """
+    scalars = (each for name, operand in atoms for each in (_listed(operand) if name in _LISTING else [operand]))
+    return not any(isinstance(each, list | tuple | dict) for each in scalars) and all(
+        is_number(operand) or (isinstance(operand, str) and number_of(operand, loose=True) is None)
+        for name, operand in atoms
+        if name in ORDERINGS
+    )
 
 
 def depend_on_directories(atoms: Sequence[Atom], stated: RunContext) -> bool:
