@@ -46,6 +46,7 @@ def output_ref(operand: dict[str, Any], expand: Expand = as_written) -> OutputRe
 
 
 def operand_problems(name: str, operand: Any) -> Iterator[Issue]:
+    """What is wrong with an operator's operand, each with its place."""
     if is_argument(operand):
         yield from _argument_problems(name, operand["arg"])
     elif is_output(operand):
@@ -56,25 +57,28 @@ def operand_problems(name: str, operand: Any) -> Iterator[Issue]:
         yield from _directory_problems(operand)
     elif name == "runs":
         yield from _command_problems(operand)
-    elif name in MEMBERSHIPS and not isinstance(operand, list | tuple):
-        yield (name,), f"`{name}` takes a list"
-    elif name in ORDERINGS and not (is_number(operand) or isinstance(operand, str)):
-        yield (name,), f"`{name}` compares with a number or a text"
-    elif name in ORDERINGS and AMOUNT.fullmatch(str(operand)) and number_of(operand, loose=True) is None:
-        yield (name,), f"`{name}` compares numbers with a number alone, as in 5000: `{operand}` is a text"
-    elif name in LENGTHS and not (type(operand) is int and operand >= 0):
-        yield (name,), f"`{name}` takes a whole number, 0 or more"
-    elif name == "type" and not operand:
-        yield (name,), "`type` names no type"
-    elif name == "contains" and operand == "":
-        yield (name,), "`contains` is empty: every text has that in it"
-    elif any(map(_refers, [operand, *(operand if isinstance(operand, list | tuple) else ())])):
-        yield (
-            (name,),
-            f"`{name}` takes one reference alone, as in `{name}: {{arg: $.ids[*]}}`; list others in `any_of`",
-        )
-    elif any(type(s) is float and not is_number(s) for s in scalars_in(operand)):
-        yield (name,), f"`{name}`: not a number"
+    elif problem := _value_problem(name, operand):
+        yield (name,), problem
+
+
+def _value_problem(name: str, operand: Any) -> str:
+    if name in MEMBERSHIPS and not isinstance(operand, list | tuple):
+        return f"`{name}` takes a list"
+    if name in ORDERINGS and not (is_number(operand) or isinstance(operand, str)):
+        return f"`{name}` compares with a number or a text"
+    if name in ORDERINGS and AMOUNT.fullmatch(str(operand)) and number_of(operand, loose=True) is None:
+        return f"`{name}` compares numbers with a number alone, as in 5000: `{operand}` is a text"
+    if name in LENGTHS and not (type(operand) is int and operand >= 0):
+        return f"`{name}` takes a whole number, 0 or more"
+    if name == "type" and not operand:
+        return "`type` names no type"
+    if name == "contains" and operand == "":
+        return "`contains` is empty: every text has that in it"
+    if any(map(_refers, [operand, *(operand if isinstance(operand, list | tuple) else ())])):
+        return f"`{name}` takes one reference alone, as in `{name}: {{arg: $.ids[*]}}`; list others in `any_of`"
+    if any(type(s) is float and not is_number(s) for s in scalars_in(operand)):
+        return f"`{name}`: not a number"
+    return ""
 
 
 AMOUNT = re.compile(r"[-+]*\s*[$€£¥]?\s*\d[\d,_' ]*(\.\d+)?\s*([a-z%€£¥$]{0,3})", re.IGNORECASE)
