@@ -152,18 +152,16 @@ class Scanner(Cursor):
     def _dollar(self, builder: WordBuilder, *, quoted: bool) -> None:
         start = self.pos
         following = self.text[start + 1 : start + 2]
-        if following == "(":
-            self._parenthesis(start)
-        elif following == "{":
-            self._braces(start, quoted=quoted)
-        elif following == "'" and not quoted:
+        if following == "'" and not quoted:
             self._ansi_quoted(builder)
-            return
-        elif _PARAMETER.match(self.text, start + 1):
-            self.pos += 1
-            self.match(_PARAMETER)
-            if self.peek() == "[":  # zsh evaluates a subscript, and what is behind an odd sign
-                self.only_bash("$x[")
+        elif self._expansion(following, quoted=quoted):
+            source = self.text[start : self.pos]
+            if source[1:] in _NUMERIC_PARAMETERS:
+                builder.add_unknown(NUMBER)
+            elif quoted:
+                builder.add_unknown(single="@" not in source)
+            else:
+                builder.add_unknown(splits=True)
         elif following == "[" or not following.isascii() or (following == '"' and not quoted):
             self.fail("shells differ in this")
         else:
@@ -171,14 +169,22 @@ class Scanner(Cursor):
                 self.only_bash("$" + following)
             builder.add("$")
             self.pos += 1
-            return
-        source = self.text[start : self.pos]
-        if source[1:] in _NUMERIC_PARAMETERS:
-            builder.add_unknown(NUMBER)
-        elif quoted:
-            builder.add_unknown(single="@" not in source)
+
+    def _expansion(self, following: str, *, quoted: bool) -> bool:
+        """Go past what the shell expands here: `$(...)`, `${...}` or a parameter; False if it is none of them."""
+        start = self.pos
+        if following == "(":
+            self._parenthesis(start)
+        elif following == "{":
+            self._braces(start, quoted=quoted)
+        elif _PARAMETER.match(self.text, start + 1):
+            self.pos += 1
+            self.match(_PARAMETER)
+            if self.peek() == "[":  # zsh evaluates a subscript, and what is behind an odd sign
+                self.only_bash("$x[")
         else:
-            builder.add_unknown(splits=True)
+            return False
+        return True
 
     def _parenthesis(self, start: int) -> None:
         if self.text.startswith("((", start + 1):
