@@ -7,7 +7,9 @@ import pytest
 from proctor.policies import RunContext, ToolCall, compile_policy, merge_policies, parse_policies, preflight
 from proctor.policies import events as ev
 from proctor.policies.events.calls import NeedsChecks, mark, matches_digest, same_input
+from proctor.policies.events.run_context import Tool
 from proctor.policies.limits import Limits
+from proctor.policies.monitor.monitor import ListAdmission
 from proctor.policies.policy import Approval, Deny, Policy
 from proctor.policies.rules.petri_net import Net, Transition
 from proctor.policies.rules.python_check import Check, CheckContext
@@ -215,6 +217,41 @@ def test_an_allow_list_allows_several_commands_if_one_condition_matches_them_all
     call = ToolCall(id="c", name="bash", input={"command": "git status && ls"})
 
     assert bool(compile_policy(policy).monitor().admission(call).rules) == admitted
+
+
+@pytest.mark.parametrize(("tool", "input", "why"), [
+    ("bash", {"command": "ls; $X"}, "what its command line runs is known only when it runs"),
+    ("bash", {"command": " "}, "what its command line runs is known only when it runs"),
+    ("bash", {"command": "# nothing"}, "what its command line runs is known only when it runs"),
+    ("bash", {"command": ["ls"]}, "its command line cannot be read"),
+    ("bash", {}, "its command line cannot be read"),
+    ("shell", {"command": "ls", "host": "far"}, "not all of its input can be read"),
+    ("bash", [], "its input cannot be read"),
+])  # fmt: skip
+def test_an_allow_list_admits_no_call_that_cannot_be_read(tool: str, input: Any, why: str) -> None:
+    """Though it has the tool by its own name."""
+    policy = merge_policies(parse_policies({"name": "p", "tool_rules": [{"allow": ["shell", "bash"]}]}))
+    shell = Tool(name="shell", acts=("bash",), takes=("command",), inferred=True)
+    monitor = compile_policy(policy, tools=[shell]).monitor()
+    read = monitor.admission(ToolCall(id="c", name=tool, input={"command": "ls"}))
+
+    assert (bool(read.rules), read.unread) == (True, False)
+    assert monitor.admission(ToolCall(id="c", name=tool, input=input)) == ListAdmission(why_not=why, unread=True)
+
+
+@pytest.mark.parametrize(("acts", "admitted"), [(("bash",), True), (("bash", "write"), False)])
+def test_what_does_more_than_run_a_command_is_not_admitted_by_the_text_of_that(
+    acts: tuple[str, ...], admitted: bool
+) -> None:
+    """A condition on a part of a call says nothing of what else it does."""
+    entry = {"tool": "shell", "where": [{"path": "$.command", "regex": "^git"}]}
+    policy = merge_policies(parse_policies({"name": "p", "tool_rules": [{"allow": [entry]}]}))
+    compiled = compile_policy(policy, tools=[Tool(name="shell", acts=acts)])
+    call = ToolCall(id="c", name="shell", input={"command": "git status", "path": "x", "content": "y"})
+
+    admission = compiled.monitor().admission(call)
+
+    assert (bool(admission.rules), admission.unread) == (admitted, False)
 
 
 @pytest.mark.parametrize(
