@@ -17,8 +17,9 @@ ALICE = RunContext(tenant="acme", user="alice")
 
 
 def started(check: Callable[..., Any], tool: str = "*", **rule: Any) -> Monitor:
-    """A session under one check that denies."""
-    policy = Policy(name="p", on_violation="deny", rules=[Check(id="c", check=check, tool=tool, **rule)])
+    """A session under one check that denies, beside one that needs nothing of the session."""
+    rules = [Check(id="c", check=check, tool=tool, **rule), Check(id="beside", check=lambda call: True, tool="none")]
+    policy = Policy(name="p", on_violation="deny", rules=rules)
     return compile_policy(policy).monitor(ALICE)
 
 

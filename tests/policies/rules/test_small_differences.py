@@ -91,6 +91,14 @@ def test_a_check_gets_exactly_as_many_calls_as_its_bound(monkeypatch: pytest.Mon
     assert of.propose(ToolCall(id="more", name="t")).action == "cancel"
 
 
+def test_a_check_that_is_not_told_of_the_calls_keeps_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So it judges any number of them."""
+    monkeypatch.setattr("proctor.policies.rules.python_check.BOUND", 3)
+    of = compile_policy(Policy(name="p", rules=[Check(lambda call: True)])).monitor(RunContext())
+
+    assert [of.propose(ToolCall(id=str(n), name="t")).action for n in range(5)] == ["allow"] * 5
+
+
 def test_a_transition_with_two_input_tokens_can_fire_half_as_often() -> None:
     """Preflight's maximum is what the net allows. Without input tokens there is no maximum."""
     for tokens, often in ((4, 2), (5, 2), (6, 3), (0, 0)):
