@@ -144,6 +144,7 @@ def about(message: JSONRPCRequest | JSONRPCNotification, pending: Pending) -> Me
 LEFT = "the client left before the MCP server answered; the outcome is unknown"
 LOST = "the MCP server ended before it answered"
 UNREAD = "the MCP server's answer cannot be read"
+WITHDRAWN = "the call was cancelled as it was allowed; it did not run"
 ENDING = "the connection is being closed"
 _MOST_ASKED = 1000
 HANDSHAKE_S = 50.0
@@ -308,19 +309,24 @@ class Relay:
         tasks.start_soon(self._gate, message, pending)
 
     async def _gate(self, message: JSONRPCRequest, pending: PendingCall) -> None:
-        refused: SessionMessage | None = None
+        decided: JSONRPCRequest | SessionMessage | None = None
         try:
             with pending.scope:
-                refused = await self._decided(message, pending)
-            if refused is not None:
-                await self._send(refused)
+                decided = await self._decided(message, pending)
+            if isinstance(decided, SessionMessage):
+                await self._send(decided)
+            elif decided is not None and pending.scope.cancel_called:
+                await self._failed(pending, WITHDRAWN)
+            elif decided is not None:
+                pending.running = True
+                await self._request(decided, pending)
         finally:
             if not pending.running:
                 self._pending.drop(pending)
             self._quiet.set()
 
-    async def _decided(self, message: JSONRPCRequest, pending: PendingCall) -> SessionMessage | None:
-        """The immediate answer to the client; None when the call went on to the server."""
+    async def _decided(self, message: JSONRPCRequest, pending: PendingCall) -> JSONRPCRequest | SessionMessage:
+        """What to pass on to the server; or, of a call that is denied, the answer to the client."""
         call = pending.call
         if not self._shared.visibility.knows(call.name):
             self._shared.warn(f"denied `{call.name}`: it was not offered when its server's annotations were read")
@@ -332,9 +338,7 @@ class Relay:
         if answer.input is not None:
             params = {**(message.params or {}), "arguments": answer.input}
             message = message.model_copy(update={"params": params})
-        pending.running = True
-        await self._request(message, pending)
-        return None
+        return message
 
     async def _withdrawn(self, message: JSONRPCNotification) -> None:
         """The client cancels a request; a call that the server has may do its work still, so it stays open."""

@@ -7,11 +7,19 @@ import anyio
 import psutil
 import pytest
 from answering import answered_by_a_process
+from mcp.shared.message import SessionMessage
+from mcp.types import JSONRPCNotification, JSONRPCRequest
 from stored_rows import once
 
+from proctor.adapters.mcp_proxy.relay import WITHDRAWN, Relay, SharedByConnections
+from proctor.adapters.mcp_proxy.tools import Naming, Visibility
 from proctor.policies.errors import PolicyViolationError
+from proctor.policies.events import Event
+from proctor.policies.events.calls import ToolCall
 from proctor.supervisor import StoreError, pending
+from proctor.supervisor.ports.adapter import GateAnswer
 from proctor.supervisor.testing import FaultyStore
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 
@@ -89,6 +97,42 @@ async def test_a_call_the_client_takes_back_while_it_is_held_does_not_run(bench:
 
     assert denied == ["withdrawn"]
     assert not target.exists()
+
+
+async def test_a_call_that_is_cancelled_as_it_is_allowed_does_not_run_and_has_failed() -> None:
+    """It would count as running until the connection ends: the gate has it started, and the server never sees it."""
+    allowed, reported = anyio.Event(), list[Event]()
+
+    async def gate(call: ToolCall) -> GateAnswer:
+        await allowed.wait()
+        return GateAnswer(allowed=True)
+
+    async def report(event: Event) -> None:
+        reported.append(event)
+
+    to_proxy, from_client = anyio.create_memory_object_stream[Any](1)
+    to_server, from_proxy = anyio.create_memory_object_stream[Any](1)
+    nobody, nothing = anyio.create_memory_object_stream[Any](1)
+    names, visibility = Naming(), Visibility(list)
+    shared = SharedByConnections(
+        gate=gate, report=report, naming=names, visibility=visibility, new_id=lambda: "call-1", warn=print
+    )
+    relay = Relay(shared, (from_client, nobody), (nothing, to_server))
+    call = JSONRPCRequest(jsonrpc="2.0", id=1, method="tools/call", params={"name": "write"})
+    cancel = JSONRPCNotification(jsonrpc="2.0", method="notifications/cancelled", params={"requestId": 1})
+    with to_proxy, from_client, to_server, from_proxy, nobody, nothing, anyio.fail_after(PATIENCE_S):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(relay.run)
+            await to_proxy.send(SessionMessage(call))
+            await anyio.wait_all_tasks_blocked()
+            allowed.set()
+            await relay._withdrawn(cancel)
+            await anyio.wait_all_tasks_blocked()
+            passed_on, pending = from_proxy.statistics().current_buffer_used, [*relay._pending]
+            tasks.cancel_scope.cancel()
+
+    assert (passed_on, pending) == (0, [])
+    assert [(event.type, getattr(event, "error", None)) for event in reported] == [("tool_call_failed", WITHDRAWN)]
 
 
 async def test_a_policy_that_cancels_ends_the_run_and_every_call_has_an_answer(bench: Any) -> None:
