@@ -61,7 +61,7 @@ class Breaker:
             self.health = replace(self.health, on_trial=True)
         return trial
 
-    def works(self) -> None:
+    def mark_working(self) -> None:
         """What the attempt on trial is to show: others may begin, until one fails."""
         self.health = replace(self.health, closed_until=None, on_trial=False)
 
@@ -255,18 +255,24 @@ class FallbackSession:
         error: ProviderError | None = None
         finished = False
         try:
-            error = await self._done_by(number)
+            error = await self._prepare_and_run(number)
             finished = True
         except Exception as raised:
             error, finished = provider_error(raised), True
         finally:  # whoever reads leaves when the run is over: what it came to is known then
             self._provider = None
-            ok = (error or self._ended_badly) is None if (finished or self._ended) and not self._stopping else None
             trial, self._trial = self._trial, None
+            ok = self._succeeded(error, finished=finished)
             member.breaker.end(anyio.current_time(), ok=ok, trial=trial is not None)
         return error
 
-    async def _done_by(self, number: int) -> ProviderError | None:
+    def _succeeded(self, error: ProviderError | None, *, finished: bool) -> bool | None:
+        """Whether an attempt succeeded; None where it was cancelled before that was known."""
+        if self._stopping or not (finished or self._ended):
+            return None
+        return error is None and self._ended_badly is None
+
+    async def _prepare_and_run(self, number: int) -> ProviderError | None:
         member = self._members[number]
         await member.adapter.prepare()
         launch = self._launch_of(number)
@@ -296,7 +302,7 @@ class FallbackSession:
                         return failure
                     self._ran = self._ran or member.adapter.capabilities.gate != "all"
                     if self._ran:
-                        self._works()
+                        self._mark_working()
         return None if self._stopping else ProviderError(f"`{member.label}` ended its stream without a result")
 
     def _failure_in(self, event: ev.Event) -> ProviderError | None:
@@ -322,14 +328,14 @@ class FallbackSession:
         own = own_session(launch.transcript, member.label) if member.adapter.capabilities.resume else None
         return launch if own is None else replace(launch, resume=own, transcript=())
 
-    def _works(self) -> None:
+    def _mark_working(self) -> None:
         """The client works as far as that can be seen before its run ends, which may be in hours."""
         if self._trial is not None:
-            self._trial.works()
+            self._trial.mark_working()
             self._trial = None
 
     async def _gate(self, call: ToolCall) -> GateAnswer:
-        self._works()
+        self._mark_working()
         answer = await self._launch.gate(self._counting.call(call))
         self._ran = self._ran or answer.allowed
         self._stopping = self._stopping or answer.stop

@@ -203,7 +203,7 @@ class Lists:
         if isinstance(event, ev.SessionEvent) and event.provider_session_id:
             self._agents[event.session_id] = event.provider_session_id
         if isinstance(event, ev.ApprovalEvent):
-            self._asks(event)
+            self._note_approval(event)
         elif record.run_id:
             if isinstance(event, ev.TERMINAL):
                 self._approvals.note(event)
@@ -216,11 +216,11 @@ class Lists:
                 if run is not None and not (run.provider or run.ended):
                     run.provider = provider
 
-    def _asks(self, event: ev.ApprovalEvent) -> None:
+    def _note_approval(self, event: ev.ApprovalEvent) -> None:
         """Update an approval by its event and by the decision on it."""
-        new = asks(event) and event.approval_id not in self._requests
+        is_new = event.approval_id not in self._requests
         self._approvals.note(event)
-        if asks(event) and new:
+        if asks(event) and is_new:
             self._requests[event.approval_id] = event
             order = self._answers.get(event.approval_id)
             if order is not None and order.at is not None:
@@ -229,10 +229,14 @@ class Lists:
 
     def check(self, verifier: Verifier, runs: Iterable[ListedRun], approvals: Iterable[ListedApproval]) -> None:
         """Find rows that differ from the records, and rows that are missing."""
-        gone = {one.session_id for one in verifier.pruned}
         for run_id, read in self._runs.items():
             for code, seq, message in read.flaws if read.session_id not in verifier.lacking else ():
                 verifier.find("integrity", code, f"run `{run_id}` {message}", session_id=read.session_id, seq=seq)
+        self._check_runs(verifier, runs)
+        self._check_approvals(verifier, approvals)
+
+    def _check_runs(self, verifier: Verifier, runs: Iterable[ListedRun]) -> None:
+        gone = {one.session_id for one in verifier.pruned}
         left = set(self._runs)
         for run in runs:
             self._marks ^= run_mark(run["run_id"])
@@ -242,6 +246,8 @@ class Lists:
             self._marks_left ^= run_mark(run_id)
             place = {"session_id": self._runs[run_id].session_id, "seq": self._runs[run_id].first_seq}
             verifier.find("completeness", "not_listed", f"run `{run_id}` is in the record and in no list", **place)
+
+    def _check_approvals(self, verifier: Verifier, approvals: Iterable[ListedApproval]) -> None:
         missing = {id for id, event in self._requests.items() if event.session_id not in verifier.lacking}
         for approval in approvals:
             missing.discard(approval.approval_id)
@@ -272,19 +278,19 @@ class Lists:
 
     def _check_run(self, verifier: Verifier, run: ListedRun, gone: set[str]) -> None:
         read = self._runs.get(run["run_id"]) or _Run(run["session_id"], 0, TokenMeter())
-        created = _created(run)
-        differs = []
-        if created is None:
-            differs.append("was created otherwise, or is another owner's, than the list has it")
-        elif read.session_id not in gone | verifier.lacking:
-            differs += _differences(run, read, created)
         seq = run["ended_seq"]
         place = {"session_id": run["session_id"], "seq": seq if isinstance(seq, int) else 0}
         if not read.ended and run["status"] in records.ENDINGS.values() and read.session_id not in gone:
             message = f"run `{run['run_id']}` has {run['status']}, and its end is not there"
             verifier.find("completeness", "end_missing", message, **place)
             return
-        for message in differs:
+        created = _created(run)
+        differences: Iterable[str] = ()
+        if created is None:
+            differences = ["was created otherwise, or is another owner's, than the list has it"]
+        elif read.session_id not in gone | verifier.lacking:
+            differences = _differences(run, read, created)
+        for message in differences:
             verifier.find("integrity", "list_changed", f"run `{run['run_id']}` {message}", **place)
 
     def _check_approval(self, verifier: Verifier, approval: ListedApproval) -> None:

@@ -338,7 +338,7 @@ class Attempts(RuleBasedStateMachine):
     def works(self) -> None:
         """The trial attempt succeeds."""
         self.open[self.open.index(True)] = False
-        self.breaker.works()
+        self.breaker.mark_working()
         self.rested_at = None
 
     @invariant()
