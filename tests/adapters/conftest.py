@@ -1,4 +1,4 @@
-"""The scripted Messages API and the real Claude Code client before it, for every test of an adapter."""
+"""Fixtures for all adapters: the scripted Messages API and the real Claude Code client."""
 
 from messages_api import api, claude, client_installed, hermetic
 

@@ -1,4 +1,4 @@
-"""The command line called in this process, with a store of its own."""
+"""Fixtures for the command line, called in this process, with a store of its own."""
 
 import io
 from collections.abc import Callable
@@ -45,7 +45,7 @@ class _StandardInput(io.TextIOWrapper):
 
 @pytest.fixture
 def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, place: Path) -> Cli:
-    """Call `proctor` with arguments; `stdin` is what it reads."""
+    """Call `proctor` with arguments; `stdin` is its standard input."""
 
     def call(*arguments: object, stdin: str | bytes = b"") -> Answer:
         data = stdin.encode() if isinstance(stdin, str) else stdin
@@ -59,7 +59,7 @@ def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, pla
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty current directory, with policies, a script, and a state directory of its own."""
+    """An empty current directory with policies, a script, and its own state directory."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.delenv("PROCTOR_STORE", raising=False)

@@ -1,4 +1,4 @@
-"""`proctor run --adapter NAME` with an agent of a framework or a function, as the pages show it."""
+"""`proctor run --adapter NAME` with a framework's agent or a function, as the pages show it."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ async def name(gate, prompt):
 
 
 @pytest.mark.parametrize("adapter", MODULES)
-def test_the_documented_command_runs_it_under_its_policy(
+def test_the_documented_command_runs_the_agent_under_its_policy(
     cli: Any, place: Path, monkeypatch: pytest.MonkeyPatch, adapter: str
 ) -> None:
-    """What the policy denies does not run, and the run is stored under the adapter's name."""
+    """Denied calls do not run, and the run is stored under the adapter's name."""
     monkeypatch.delitem(sys.modules, "module", raising=False)
     place.joinpath("module.py").write_text(MODULES[adapter])
     place.joinpath("policy.yaml").write_text(

@@ -1,4 +1,4 @@
-"""Amounts in every text that reaches a person: one amount is written in one way, and one of a thing is one."""
+"""Amounts in texts for people: the same amount always has the same form, and the singular is used for one."""
 
 import ast
 import json
@@ -16,7 +16,7 @@ from proctor.policies.values.amounts import amount_in, counted, dollars, figure_
 PRODUCT = Path(__file__).parents[3]
 HERE = "policies/values/amounts.py"
 AS_WRITTEN = {"policies/stack/locks.py": "a price, as the policy that is compared has it"}
-"""Files that write USD themselves, with the reason."""
+"""Files that format USD themselves, with the reason."""
 
 
 @pytest.mark.parametrize(("unit", "amount", "shown"), [
@@ -27,26 +27,25 @@ AS_WRITTEN = {"policies/stack/locks.py": "a price, as the policy that is compare
     *(("ms", 1, "1 ms"), ("ms idle", 20_000, "20,000 ms idle"), ("tokens", 0.5, "0.5 tokens")),
 ])  # fmt: skip
 def test_an_amount_has_its_unit(unit: str, amount: float, shown: str) -> None:
-    """Money its sign, a count its noun, in the singular for one."""
+    """Money has its sign, a count its noun, in the singular for one."""
     assert amount_in(unit, amount) == shown
 
 
 @pytest.mark.parametrize("kind", [*LIMITS.values(), *BUDGETS.values()], ids=lambda kind: kind.name)
-def test_every_kind_of_limit_says_one_of_its_unit(kind: Any) -> None:
-    """And money alike, with its unit and without."""
+def test_every_kind_of_limit_formats_one_of_its_unit(kind: Any) -> None:
+    """Money has one form, with its unit and without."""
     assert not re.search(r"\b1 \w*[^m\W]s\b", amount_in(kind.unit, 1))
     assert (amount_in(kind.unit, 0.1) == "$0.10") == (figure_in(kind.unit, 0.1) == "$0.10") == kind.is_money
     assert (used_of(kind.unit, 0.1, 1) == "$0.10 of $1.00") == kind.is_money
 
 
-def test_one_of_a_thing_is_one_and_a_plural_may_be_more_than_an_s() -> None:
-    """It is given then."""
+def test_a_plural_without_an_s_is_given() -> None:
     assert [counted(n, "call") for n in (0, 1, 2, 1234)] == ["0 calls", "1 call", "2 calls", "1,234 calls"]
     assert counted(2, "class of calls", "classes of calls") == "2 classes of calls"
 
 
 def money_written_by(text: str) -> Iterator[int]:
-    """The lines of texts with a figure after a dollar sign, or before USD."""
+    """The lines with a number after a dollar sign, or before USD."""
     for node in ast.walk(ast.parse(text)):
         if not isinstance(node, ast.JoinedStr):
             continue
@@ -57,9 +56,9 @@ def money_written_by(text: str) -> Iterator[int]:
                 yield node.lineno
 
 
-def test_one_file_writes_money_and_no_text_counts_by_itself() -> None:
-    """Of the product; the page has the same function once more, in its own language. A count with its noun is written
-    by `counted`, not with an `s` that is added where it is written.
+def test_one_file_formats_money_and_counts() -> None:
+    """Of the product; the dashboard has the same function in JavaScript. `counted` writes a count with its noun,
+    instead of adding an `s`.
     """
     texts = {
         str(path.relative_to(PRODUCT)): path.read_text()
@@ -78,7 +77,7 @@ def test_one_file_writes_money_and_no_text_counts_by_itself() -> None:
     assert list(money_written_by('f"{x} USD"\nf"costs ${x}"\nf"{x} tokens"')) == [1, 2]
 
 
-def test_the_page_writes_money_alike() -> None:
+def test_the_dashboard_formats_money_alike() -> None:
     """In the browser's language."""
     amounts = [0, 0.1, 0.00041, 0.0123, 4e-7, 0.999, 1, 3.75, 1234.567]
     module = (PRODUCT / "adapters" / "web" / "page" / "format.js").as_uri()
@@ -104,8 +103,8 @@ budgets: [{name: b, max_cost_usd: 0.3, reserve: 0.1, window: month, warn_at: 0.9
 """
 
 
-def test_every_surface_of_the_terminal_writes_it_alike(cli: Any, place: Path) -> None:
-    """The live view, the list, the timeline, the explanation, the board, the shared budgets, the report."""
+def test_every_terminal_output_formats_amounts_alike(cli: Any, place: Path) -> None:
+    """The live view, the list, the timeline, the explanation, the dashboard, the shared budgets, the report."""
     place.joinpath("money.yaml").write_text(POLICY)
     place.joinpath("agent.yaml").write_text(AGENT)
     run = ("run", "--adapter", "scripted", "--set", "script=agent.yaml", "--policy", "money.yaml", "--store", "m.db")

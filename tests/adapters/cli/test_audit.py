@@ -1,4 +1,4 @@
-"""`audit head` and `audit verify`: what they print, and their exit codes."""
+"""`audit head` and `audit verify`: their output and their exit codes."""
 
 import json
 import sqlite3
@@ -16,8 +16,8 @@ def store(ran: Any, place: Path) -> Path:
     return place / "state" / "proctor" / "runs.db"
 
 
-def test_a_store_as_it_was_written_is_reported_as_such(cli: Any, store: Path) -> None:
-    """For people and for programs, with the heads to keep."""
+def test_an_untouched_store_passes(cli: Any, store: Path) -> None:
+    """For people and for programs, with the checkpoint to keep."""
     assert store.exists()
     answer = cli("audit", "verify")
     assert answer.code == 0
@@ -30,9 +30,9 @@ def test_a_store_as_it_was_written_is_reported_as_such(cli: Any, store: Path) ->
     assert heads["sessions"] == report["heads"]["sessions"]
 
 
-def test_a_store_that_was_cut_is_held_to_what_was_kept(cli: Any, store: Path, place: Path) -> None:
-    """The exit code is 1, the finding names session and record; no heads of such a store are printed. An editor may
-    have put a byte order mark before what was kept.
+def test_a_truncated_store_is_compared_with_a_checkpoint(cli: Any, store: Path, place: Path) -> None:
+    """The exit code is 1, the finding names the session and the event, and no new checkpoint is printed. The
+    checkpoint may have a byte order mark from an editor.
     """
     place.joinpath("heads.json").write_text("\ufeff" + cli("audit", "head").out)
     assert cli("audit", "verify", "--anchor", "heads.json").code == 0
@@ -51,8 +51,8 @@ def test_a_store_that_was_cut_is_held_to_what_was_kept(cli: Any, store: Path, pl
 
 
 @pytest.mark.usefixtures("store")
-def test_heads_are_signed_and_the_signature_is_asked_for(cli: Any, place: Path) -> None:
-    """With keys as openssl makes them; an anchor signed by nobody or somebody else is bad input."""
+def test_a_checkpoint_is_signed_and_its_signature_verified(cli: Any, place: Path) -> None:
+    """With openssl's keys. A missing or wrong signature is bad input."""
     for name in ("key", "other"):
         subprocess.run(["openssl", "genpkey", "-algorithm", "ed25519", "-out", f"{name}.pem"], check=True)
         subprocess.run(["openssl", "pkey", "-in", f"{name}.pem", "-pubout", "-out", f"{name}.pub"], check=True)
@@ -69,8 +69,8 @@ def test_heads_are_signed_and_the_signature_is_asked_for(cli: Any, place: Path) 
     assert cli("audit", "verify", "--key", "key.pub").code == 2
 
 
-def test_what_cannot_be_read_is_reported(cli: Any, store: Path, place: Path) -> None:
-    """No anchor, no heads in it: 2. A file that is damaged: 3."""
+def test_unreadable_input_is_reported(cli: Any, store: Path, place: Path) -> None:
+    """No checkpoint file, or none in it: 2. A damaged store: 3."""
     assert cli("audit", "verify", "--anchor", "none.json").code == 2
     for odd in (b"{}", b'{"store_id": "\xff"}', b'{"sessions": ' + b"[" * 9_999):
         place.joinpath("odd.json").write_bytes(odd)

@@ -43,12 +43,12 @@ http {{
 {server}
 }}
 """
-"""What a test needs around the page's configuration: places that are its own."""
+"""The test's own paths around the page's configuration."""
 POLICY = "{name: open, limits: {max_tool_calls: 9}}"
 
 
 class Proxied:
-    """The site as people reach it: by its name, over TLS, with the certificate checked."""
+    """The site as people reach it: by its name, over TLS, with a verified certificate."""
 
     def __init__(self, port: int, certificate: Path, store: Path) -> None:
         self._port = port
@@ -72,7 +72,7 @@ class Proxied:
         client: str = "127.0.0.1",
         **more: str,
     ) -> Answer:
-        """Ask one thing; `more` are headers."""
+        """Send one request; `more` are headers."""
         headers = {name.replace("_", "-"): value for name, value in more.items()}
         headers |= {} if token is None else {"Authorization": f"Bearer {token}"}
         data = None if body is None else json.dumps(body).encode()
@@ -84,7 +84,7 @@ class Proxied:
 
     @contextmanager
     def stream(self, path: str) -> Iterator[Iterator[dict[str, Any]]]:
-        """The events of a stream as they come."""
+        """The events of a stream as they arrive."""
         with closing(self.connect()) as connection:
             connection.request("GET", path, headers={"Authorization": f"Bearer {ANA}"})
             response = connection.getresponse()
@@ -93,7 +93,7 @@ class Proxied:
 
 
 def written(language: str, containing: str) -> str:
-    """The block of the page that has this in it."""
+    """The page's block that contains this."""
     blocks = re.findall(rf"^```{language}\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     found: str
     [found] = [block for block in blocks if containing in block]
@@ -102,7 +102,7 @@ def written(language: str, containing: str) -> str:
 
 @contextmanager
 def serving(folder: Path) -> Iterator[str]:
-    """`proctor serve` as the page starts it, on a free port: HOST:PORT."""
+    """`proctor serve` with the page's command, on a free port: HOST:PORT."""
     folder.joinpath("tokens.yaml").write_text(TOKENS)
     folder.joinpath("tokens.yaml").chmod(0o600)
     [command] = [line for line in written("sh", "--proxy 127.0.0.1").splitlines() if line]
@@ -121,7 +121,9 @@ def serving(folder: Path) -> Iterator[str]:
 
 @contextmanager
 def proxying(folder: Path, upstream: str) -> Iterator[int]:
-    """The page's nginx, on a socket that listens already, as one takes over that is there to be replaced."""
+    """Nginx with the page's configuration, on a socket that is already listening, as for a replacement without
+    downtime.
+    """
     certificate, key = certificate_files(folder, NAME)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port, number = listener.getsockname()[1], listener.fileno()
@@ -149,14 +151,14 @@ def proxying(folder: Path, upstream: str) -> Iterator[int]:
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxied]:
-    """Both, and what people reach."""
+    """Both, and the site as people reach it."""
     folder = tmp_path_factory.mktemp("site")
     with serving(folder) as upstream, proxying(folder, upstream) as port:
         yield Proxied(port, folder / "cert.pem", folder / "runs.db")
 
 
-def test_the_page_and_the_api_are_reached_by_the_name_that_people_type(site: Proxied) -> None:
-    """Over the proxy's TLS; with the server's own headers, which nothing on the way takes away."""
+def test_the_dashboard_and_the_api_are_reached_by_their_public_name(site: Proxied) -> None:
+    """Over the proxy's TLS, with all of the server's own headers."""
     page, mine = site.ask("GET", "/", token=None), site.ask("GET", "/api/me")
 
     assert (page.status, mine.data["name"]) == (200, "ana")
@@ -166,8 +168,8 @@ def test_the_page_and_the_api_are_reached_by_the_name_that_people_type(site: Pro
     assert site.ask("GET", "/healthz", token=None).status == 200
 
 
-def test_events_pass_as_they_come_while_the_run_continues(site: Proxied) -> None:
-    """None waits for the next or for the end: a run that says nothing more has shown all that it said."""
+def test_events_pass_as_they_arrive_while_the_run_continues(site: Proxied) -> None:
+    """The proxy does not buffer them until the next event or the end."""
     run = web_server.Site("http://unused", site.store)
     with web_server.going(
         run, "steps: [{call: bash, input: {command: ls}}, {silence: forever}]\n", POLICY
@@ -185,8 +187,8 @@ def test_events_pass_as_they_come_while_the_run_continues(site: Proxied) -> None
     assert [(event["reason"], event["by"]) for event in rest] == [("enough", "ana")]
 
 
-def test_other_names_and_pages_of_other_sites_are_refused(site: Proxied) -> None:
-    """The proxy hands on the name it was asked by, and the server knows its own."""
+def test_other_host_names_and_origins_are_rejected(site: Proxied) -> None:
+    """The proxy passes on the requested host name, and the server checks it."""
     own = f"https://{NAME}"
 
     assert site.ask("GET", "/api/me", Host="evil.example").status == 421
@@ -197,16 +199,16 @@ def test_other_names_and_pages_of_other_sites_are_refused(site: Proxied) -> None
     assert site.ask("GET", "/api/me", Origin=own, Sec_Fetch_Site="same-origin").status == 200
 
 
-def test_each_person_may_do_what_their_token_says(site: Proxied) -> None:
-    """As without a proxy: roles stand in the file."""
+def test_each_person_has_the_roles_of_their_token(site: Proxied) -> None:
+    """As without a proxy."""
     block = {"scope": "all", "reason": "an incident"}
 
     assert [site.ask("POST", "/api/switch", token=token, body=block).status for token in (EVE, BEN)] == [403, 403]
     assert site.ask("POST", "/api/switch", body={"scope": "all", "reason": "x" * 70_000}).status == 413
 
 
-def test_wrong_tokens_are_counted_by_who_sent_them(site: Proxied) -> None:
-    """Not by the proxy that all of them come through; and nobody is somebody else by saying so."""
+def test_wrong_tokens_are_counted_for_each_client(site: Proxied) -> None:
+    """Not for the proxy that forwards them all. A client can't claim another address."""
     for n in range(AT_MOST):
         refused = site.ask("GET", "/api/me", token="wrong", client="127.0.0.2", X_Forwarded_For=f"10.0.0.{n}")
         assert refused.status == 401
@@ -217,8 +219,8 @@ def test_wrong_tokens_are_counted_by_who_sent_them(site: Proxied) -> None:
     assert site.ask("GET", "/api/me", token=EVE, client="127.0.0.2").status == 200
 
 
-def test_the_server_is_reached_by_its_own_name_on_this_machine_only(tmp_path: Path) -> None:
-    """It stays on loopback, and the proxy's name is one more of its names."""
+def test_the_server_itself_is_reached_only_on_this_machine(tmp_path: Path) -> None:
+    """It listens on loopback, and accepts the proxy's host name besides its own."""
     with serving(tmp_path) as upstream:
         address, _, port = upstream.partition(":")
         assert address == "127.0.0.1"

@@ -1,4 +1,4 @@
-"""`check`, `migrate` and `schema`: policy files."""
+"""`check`, `migrate` and `schema`: the commands for policy files."""
 
 import json
 from pathlib import Path
@@ -9,8 +9,8 @@ import pytest
 from proctor.policies import PolicyError, parse_policies
 
 
-def test_good_files_are_summed_up(cli: Any) -> None:
-    """One line a policy, then ok; `-` reads standard input, and problems of it are reported under <stdin>."""
+def test_valid_files_are_summarised(cli: Any) -> None:
+    """One line a policy, then ok. `-` reads standard input, whose problems have the file <stdin>."""
     checked = cli("check", "org.yaml", "team.yaml")
 
     assert checked.code == 0
@@ -20,7 +20,7 @@ def test_good_files_are_summed_up(cli: Any) -> None:
 
 
 def test_problems_show_the_line_with_a_caret_and_a_suggestion(cli: Any, place: Path) -> None:
-    """All of them, in the order of the text; as JSON, on standard output with the same exit code."""
+    """All of them, in the order of the text. As JSON they go to standard output, with the same exit code."""
     place.joinpath("bad.yaml").write_text("name: bad\nlimitz: {}\nlimits: {max_total_tokens: lots}\n")
     checked = cli("check", "bad.yaml")
 
@@ -41,7 +41,7 @@ def test_problems_show_the_line_with_a_caret_and_a_suggestion(cli: Any, place: P
 
 
 def test_the_problems_of_all_files_are_reported(cli: Any, place: Path) -> None:
-    """An empty stack, a file that is not there, and one that is not UTF-8, at once."""
+    """An empty stack, a missing file, and one that is not UTF-8, together."""
     place.joinpath("empty.yaml").write_text("policies: []")
     place.joinpath("latin.yaml").write_bytes(b"name: caf\xe9\n")
     checked = cli("check", "empty.yaml", "missing.yaml", "latin.yaml")
@@ -52,8 +52,8 @@ def test_the_problems_of_all_files_are_reported(cli: Any, place: Path) -> None:
     assert "latin.yaml:1:10: error: the text is not UTF-8" in checked.err
 
 
-def test_of_many_problems_the_first_are_shown(cli: Any, place: Path) -> None:
-    """As JSON, all of them are."""
+def test_of_many_problems_only_the_first_are_shown(cli: Any, place: Path) -> None:
+    """JSON has all of them."""
     place.joinpath("bad.yaml").write_text("name: bad\n" + "".join(f"k{n}: 1\n" for n in range(3000)))
     checked = cli("check", "bad.yaml")
 
@@ -64,8 +64,8 @@ def test_of_many_problems_the_first_are_shown(cli: Any, place: Path) -> None:
         parse_policies((place / "bad.yaml").read_text())
 
 
-def test_a_stack_that_is_too_large_for_a_check_is_checked_in_part(cli: Any, place: Path) -> None:
-    """No error: its rules hold in runs all the same."""
+def test_a_stack_too_large_for_a_full_check_is_checked_in_part(cli: Any, place: Path) -> None:
+    """This is no error, as runs enforce its rules anyway."""
     files = [f"{part}.yaml" for part in range(2)]
     for file in files:
         rules = "".join(f"  - {{type: max_calls, tool: {file[0]}t{n}, max: 3}}\n" for n in range(300))
@@ -76,8 +76,8 @@ def test_a_stack_that_is_too_large_for_a_check_is_checked_in_part(cli: Any, plac
     assert "too large to check in full; not finished: the order of calls" in " ".join(checked.out.split())
 
 
-def test_a_policy_no_run_could_start_under_is_a_violation(cli: Any, place: Path) -> None:
-    """Preflight's refusals are exit code 1; `enforcement: required` is fine where every call is gated."""
+def test_a_policy_under_which_no_run_could_start_is_a_violation(cli: Any, place: Path) -> None:
+    """An error of preflight is exit code 1. `enforcement: required` is fine if every call is gated."""
     place.joinpath("zero.yaml").write_text("name: zero\nlimits: {max_turns: 0}\n")
     checked = cli("check", "zero.yaml")
 
@@ -93,7 +93,7 @@ def test_a_policy_no_run_could_start_under_is_a_violation(cli: Any, place: Path)
 def test_a_name_that_no_tool_of_the_agent_has_is_reported_with_the_nearest(
     cli: Any, place: Path, adapter: str
 ) -> None:
-    """A deny of it holds nothing back, which is an error; an input is reported."""
+    """A deny with it matches nothing, which is an error; a wrong input name is a warning."""
     place.joinpath("slip.yaml").write_text("name: slip\ntool_rules: [{deny: [bahs]}]\n")
     place.joinpath("input.yaml").write_text(
         "name: p\ntool_rules: [{deny: [{tool: bash, where: [{path: $.comand, regex: x}]}]}]\n"
@@ -112,7 +112,7 @@ def test_a_name_that_no_tool_of_the_agent_has_is_reported_with_the_nearest(
 
 
 def test_without_an_agent_a_misspelt_name_is_a_warning_that_strict_fails(cli: Any, place: Path) -> None:
-    """Another agent's tool or one of the developer's own is none."""
+    """The name of another agent's tool, or of the developer's own, is none."""
     place.joinpath("slip.yaml").write_text("name: slip\ntool_rules: [{deny: [bahs]}]\n")
     place.joinpath("fine.yaml").write_text("name: fine\ntool_rules: [{deny: [bash, issue_refund, mcp__x__y]}]\n")
     place.joinpath("input.yaml").write_text(
@@ -132,7 +132,7 @@ def test_without_an_agent_a_misspelt_name_is_a_warning_that_strict_fails(cli: An
 
 
 def test_migrate_prints_the_standard_spelling_or_writes_it(cli: Any, place: Path) -> None:
-    """Old sequences become before rules; the second time there is nothing to change."""
+    """Old sequences become `before` rules. A second migration changes nothing."""
     place.joinpath("old.yaml").write_text("name: old\nsequences: [[read, write]]\n")
     migrated = cli("migrate", "old.yaml")
 
@@ -145,8 +145,8 @@ def test_migrate_prints_the_standard_spelling_or_writes_it(cli: Any, place: Path
     assert "nothing to change" in cli("migrate", "--write", "old.yaml").err
 
 
-def test_migrate_takes_a_directory(cli: Any, place: Path) -> None:
-    """All of its policy files or, where one is wrong, none."""
+def test_migrate_accepts_a_directory(cli: Any, place: Path) -> None:
+    """All of its policy files are migrated or, if one is wrong, none."""
     folder = place / "all"
     folder.mkdir()
     for name in ("a", "b"):
@@ -172,8 +172,8 @@ OTHERS = {
 }
 
 
-def test_migrate_leaves_what_is_no_policy_and_says_so(cli: Any, place: Path) -> None:
-    """By name; policies in any spelling are rewritten, and one that is misspelt is an error."""
+def test_migrate_skips_files_that_are_no_policies_and_reports_them(cli: Any, place: Path) -> None:
+    """By name. Policies in any spelling are rewritten, and a misspelt one is an error."""
     folder = place / "mixed"
     folder.mkdir()
     for name, text in OTHERS.items():
@@ -204,8 +204,8 @@ def test_migrate_leaves_what_is_no_policy_and_says_so(cli: Any, place: Path) -> 
 
 
 @pytest.mark.parametrize("text", ["name: x\ntool_rule: []\n", "Limts: {}\n", "rules: 3\n", "a: [\n"])
-def test_migrate_of_a_folder_does_not_pass_over_a_policy_that_is_wrong(cli: Any, place: Path, text: str) -> None:
-    """A misspelt section, a wrong one, and what is not YAML."""
+def test_migrate_of_a_folder_does_not_skip_a_wrong_policy(cli: Any, place: Path, text: str) -> None:
+    """With a misspelt section, an invalid one, or text that is not YAML."""
     folder = place / "wrong"
     folder.mkdir()
     folder.joinpath("good.yaml").write_text("name: good\n")
@@ -217,13 +217,13 @@ def test_migrate_of_a_folder_does_not_pass_over_a_policy_that_is_wrong(cli: Any,
     assert migrated.out == ""
 
 
-def test_schema_is_the_json_schema(cli: Any) -> None:
-    """Pretty for people, one line for programs, the same."""
+def test_schema_prints_the_json_schema(cli: Any) -> None:
+    """Indented for people, one line for programs, with the same content."""
     assert json.loads(cli("schema").out) == cli("schema", "--json").lines[0]
 
 
 def test_the_launch_options_that_a_policy_becomes_are_listed(cli: Any, place: Path) -> None:
-    """In the text and as JSON; an adapter that needs an option of its own, and none at all, have none."""
+    """As text and as JSON. An adapter with a required option, and no adapter, have none."""
     place.joinpath("web.yaml").write_text("name: w\non_violation: deny\ntool_rules: [{deny: [web_search]}]\n")
 
     codex = cli("check", "web.yaml", "--adapter", "codex")

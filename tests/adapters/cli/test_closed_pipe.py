@@ -1,4 +1,4 @@
-"""Every command into a pipe whose reader has gone: nothing is hurt by it."""
+"""Every command with its output in a pipe whose reader has gone works as usual."""
 
 import fcntl
 import json
@@ -48,7 +48,7 @@ TESTS = "policies: [org.yaml]\ntests:\n  - {name: a, calls: [{tool: read}]}\n  -
 
 
 def closed(*words: str) -> tuple[int, str]:
-    """Runs a command with nobody reading its output: the exit code, and what it says on standard error."""
+    """Runs a command whose output nobody reads: the exit code and its standard error."""
     reading, writing = os.pipe()
     os.close(reading)
     env = os.environ | token_of(words)
@@ -63,15 +63,15 @@ def closed(*words: str) -> tuple[int, str]:
 
 
 ELSEWHERE = {"approve", "deny", "kill"}
-"""Commands that need a run that goes on: below."""
+"""Commands that need an active run: below."""
 SERVERS = {"mcp", "serve", "audit", "budgets", "fleet", "prune", "reap", "store", "export", "import"}
-"""Commands whose own tests close what they write to, or that write nothing to speak of."""
+"""Commands whose own tests close their output, or that write almost nothing."""
 
 FORMS = [(name, *form) for name in COMMANDS for form in ((), ("--json",)) if not (form and name.startswith("--"))]
 
 
 def test_a_closed_pipe_is_no_error_of_any_command(ran: Any, place: Path) -> None:
-    """Neither a traceback nor a word of it; what a policy did still gives the exit code."""
+    """There is no traceback and no message; the exit code still reflects the policy."""
     item = {"type": "tool_call", "id": "c", "name": "read", "input": {}}
     place.joinpath("trace.jsonl").write_text(json.dumps({"id": "s", "events": [item]}) + "\n")
     place.joinpath("one.test.yaml").write_text(TESTS)
@@ -87,8 +87,8 @@ def test_a_closed_pipe_is_no_error_of_any_command(ran: Any, place: Path) -> None
 @pytest.mark.parametrize(
     "words", [("eval", "--policy", "org.yaml", "trace.jsonl"), ("test", "one.test.yaml"), ("prove", "none.yaml")]
 )
-def test_what_was_found_counts_though_nobody_reads_it(words: tuple[str, ...], form: Any, place: Path) -> None:
-    """Else `proctor eval ... | head` would pass what violates a policy, and write no report of it."""
+def test_findings_count_although_nobody_reads_them(words: tuple[str, ...], form: Any, place: Path) -> None:
+    """Otherwise `proctor eval ... | head` would pass on a violation, and write no report."""
     item = {"type": "tool_call", "id": "c", "name": "delete", "input": {}}
     place.joinpath("trace.jsonl").write_text((json.dumps({"id": "s", "events": [item]}) + "\n") * 2)
     place.joinpath("one.test.yaml").write_text(TESTS)
@@ -98,8 +98,8 @@ def test_what_was_found_counts_though_nobody_reads_it(words: tuple[str, ...], fo
     assert "<failure" in place.joinpath("found.xml").read_text()
 
 
-def test_a_run_whose_reader_leaves_is_finished(place: Path, cli: Any) -> None:
-    """Before its first line, or early, as with `| head -3`: however much it has to say afterwards."""
+def test_a_run_whose_reader_leaves_finishes(place: Path, cli: Any) -> None:
+    """Before its first line, or early, as with `| head -3`, however much it writes afterwards."""
     closed("run", *COMMANDS["run"])
     assert [line["status"] for line in cli("runs", "--json").lines] == ["completed"]
     steps = "".join(f"  - say: {'word ' * 200}{n}\n" for n in range(400))
@@ -112,8 +112,8 @@ def test_a_run_whose_reader_leaves_is_finished(place: Path, cli: Any) -> None:
     assert [line["status"] for line in cli("runs", "--json").lines] == ["completed"] * 2
 
 
-def test_a_pipe_that_is_not_waited_for_gets_everything(place: Path) -> None:
-    """As some programs leave theirs to those that they start."""
+def test_a_nonblocking_pipe_gets_everything(place: Path) -> None:
+    """Some programs start others with such a pipe."""
     reading, writing = os.pipe()
     room = fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)
     os.set_blocking(writing, False)
@@ -125,8 +125,8 @@ def test_a_pipe_that_is_not_waited_for_gets_everything(place: Path) -> None:
             assert json.load(pipe)["$schema"]
 
 
-def test_a_policy_on_such_a_pipe_is_read_to_its_end(place: Path) -> None:
-    """However late the rest of it comes: half of one would allow what it denies."""
+def test_a_policy_from_a_nonblocking_pipe_is_read_to_its_end(place: Path) -> None:
+    """Even if the rest is late: half of it would allow what the policy denies."""
     reading, writing = os.pipe()
     os.set_blocking(reading, False)
     command = [sys.executable, "-m", "proctor", "check", "-"]
@@ -140,8 +140,8 @@ def test_a_policy_on_such_a_pipe_is_read_to_its_end(place: Path) -> None:
         assert process.communicate()[0] == "p: 2 tool rules\nok\n"
 
 
-def test_every_command_is_tried() -> None:
-    """Here, or where its own tests are."""
+def test_every_command_is_tested() -> None:
+    """Here, or in its own tests."""
     assert set(COMMANDS_THERE_ARE) - set(COMMANDS) <= ELSEWHERE | SERVERS
 
 
@@ -152,10 +152,10 @@ WAITING = "name: agent\ntools: [deploy]\nsteps:\n  - {call: deploy}\n"
     ("command", "form", "status"),
     [("approve", (), "completed"), ("deny", ("--json",), "completed"), ("kill", (), "cancelled")],
 )
-def test_who_answers_or_ends_a_run_unread_has_done_it(
+def test_an_answer_or_a_cancel_takes_effect_although_nobody_reads_the_output(
     command: str, form: tuple[str, ...], status: str, place: Path, cli: Any
 ) -> None:
-    """The run that waits goes on, or ends; nothing is said of the pipe."""
+    """The pending run continues, or ends. The pipe is not mentioned."""
     place.joinpath("waits.yaml").write_text(WAITING)
     words = (
         *("run", "--adapter", "scripted", "--set", "script=waits.yaml", "--policy", "team.yaml", "--no-prompt", "x"),

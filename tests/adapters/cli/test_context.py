@@ -1,4 +1,4 @@
-"""`--context`: what is typed is what rules see; a `when` that asks for what a session lacks is reported."""
+"""`--context`: rules see the values as typed, and a `when` on a missing value is reported."""
 
 import json
 import re
@@ -19,7 +19,7 @@ from proctor.adapters.cli.options import read_context
 )
 @pytest.mark.parametrize("key", ["tenant", "user", "user_role", "labels.env", "metadata.team"])
 def test_a_value_is_the_text_that_was_typed(key: str, text: str) -> None:
-    """Whatever else it could be read as."""
+    """Whatever type it could have."""
     assert at(key, f"{key}={text}") == text
 
 
@@ -31,8 +31,8 @@ def test_a_value_is_the_text_that_was_typed(key: str, text: str) -> None:
     ('["a", 2]', ["a", 2]),
     ('{"a": 1}', {"a": 1}),
 ])  # fmt: skip
-def test_metadata_may_be_json_where_that_is_asked_for(typed: str, value: Any) -> None:
-    """By `:=`; so may a field be none on purpose, which holds for nothing but `exists: false`."""
+def test_metadata_may_be_json_with_an_explicit_operator(typed: str, value: Any) -> None:
+    """The operator is `:=`. It can also set a field to null, which satisfies only `exists: false`."""
     assert at("metadata.x", f"metadata.x:={typed}") == value
     if not isinstance(value, (float, list, dict, bool)):
         assert at("tenant", f"tenant:={typed}") == value
@@ -50,8 +50,8 @@ def test_metadata_may_be_json_where_that_is_asked_for(typed: str, value: Any) ->
     ("labels=x", "`labels.NAME`"),
     ("labels.=x", "`labels.NAME`"),
 ])  # fmt: skip
-def test_what_cannot_be_meant_is_an_error(given: str, message: str) -> None:
-    """With the place and what to write."""
+def test_an_invalid_context_is_an_error(given: str, message: str) -> None:
+    """With the position and the correct form."""
     with pytest.raises(click.UsageError) as refused:
         read_context([given])
 
@@ -65,14 +65,14 @@ def test_what_cannot_be_meant_is_an_error(given: str, message: str) -> None:
     ("labels.env=a", "labels.env=a"),
     ("metadata.n=1", "metadata.n:=1"),
 ])  # fmt: skip
-def test_a_fact_is_given_once(given: tuple[str, str]) -> None:
-    """The later one does not win without a word."""
+def test_a_key_may_be_given_only_once(given: tuple[str, str]) -> None:
+    """The later value does not replace the earlier silently."""
     with pytest.raises(click.UsageError, match="is given twice"):
         read_context(given)
 
 
 def commands(group: Any = app, *names: str) -> Iterator[tuple[tuple[str, ...], click.Command]]:
-    """Every command, with the words it is called by."""
+    """Every command, with its names."""
     for name in group.list_commands(click.Context(group)):
         command = group.get_command(click.Context(group), name)
         if isinstance(command, click.Group):
@@ -82,14 +82,16 @@ def commands(group: Any = app, *names: str) -> Iterator[tuple[tuple[str, ...], c
 
 
 def options_of(command: click.Command) -> list[click.Option]:
-    """Those that take one value."""
+    """Its options with one value."""
     each = [one for one in command.params if isinstance(one, click.Option)]
     return [one for one in each if not one.multiple and (not one.is_flag or one.name == "scope")]
 
 
 @pytest.mark.parametrize(("words", "command"), [*commands()], ids=str)
-def test_no_option_of_a_command_wins_over_another_without_a_word(words: tuple[str, ...], command: Any) -> None:
-    """Each that takes one value, twice; each two of which one is chosen, together. Nothing is read or written."""
+def test_no_option_silently_overrides_another(words: tuple[str, ...], command: Any) -> None:
+    """Each option with one value, given twice; each pair of alternatives, given together. Nothing is read
+    or written.
+    """
     options = options_of(command)
     for option in (each for each in options if not each.is_flag):
         twice = (option.opts[-1], "1", option.opts[-1], "2")
@@ -101,10 +103,10 @@ def test_no_option_of_a_command_wins_over_another_without_a_word(words: tuple[st
 
 
 @pytest.mark.parametrize(("words", "command"), [*commands()], ids=str)
-def test_an_option_without_a_value_is_not_its_default(words: tuple[str, ...], command: Any) -> None:
-    """As of a variable that is not set: `prune --store "$STORE"` would remove from another store than is meant."""
+def test_an_option_with_an_empty_value_does_not_mean_its_default(words: tuple[str, ...], command: Any) -> None:
+    """As with an unset variable: `prune --store "$STORE"` would prune another store than intended."""
     for each in (each for each in command.params if not getattr(each, "is_flag", False)):
-        if each.type is click.UNPROCESSED:  # the words of another program
+        if each.type is click.UNPROCESSED:  # the arguments of another program
             continue
         named = max(each.opts, key=len) if isinstance(each, click.Option) else re.escape(each.metavar or "")
         given = [each.opts[-1], ""] if isinstance(each, click.Option) else ["x"] * command.params.index(each) + [""]
@@ -112,7 +114,7 @@ def test_an_option_without_a_value_is_not_its_default(words: tuple[str, ...], co
             app.main([*words, *given], standalone_mode=False)
 
 
-def test_a_rule_that_compares_text_compares_what_was_typed(cli: Any, place: Any) -> None:
+def test_a_rule_that_compares_text_compares_the_typed_text(cli: Any, place: Any) -> None:
     """`1.10` is not `1.1`."""
     place.joinpath("when.yaml").write_text(
         "name: w\non_violation: deny\nrules:\n"
@@ -125,7 +127,7 @@ def test_a_rule_that_compares_text_compares_what_was_typed(cli: Any, place: Any)
 
 
 def at(key: str, given: str) -> Any:
-    """What a context that is given so has at a key."""
+    """The value at a key of a context with these arguments."""
     found: Any = read_context([given])
     for part in key.split("."):
         found = found[part] if isinstance(found, dict) else getattr(found, part)
@@ -146,8 +148,8 @@ tests:
 
 
 @pytest.mark.parametrize("action", ["warn", "deny", "cancel"])
-def test_a_rule_whose_context_is_missing_could_not_be_judged(cli: Any, place: Path, action: str) -> None:
-    """Whatever its action: nobody knows whether it holds. `eval`, `narrow` and `test` say so, and exit with 1."""
+def test_a_rule_with_missing_context_is_not_evaluated(cli: Any, place: Path, action: str) -> None:
+    """With any action, nobody knows whether it applies. `eval`, `narrow` and `test` report it and exit with 1."""
     place.joinpath("p.yaml").write_text(LACKING.replace("ACTION", action))
     place.joinpath("s.jsonl").write_text(json.dumps(SESSION) + "\n")
     place.joinpath("t.yaml").write_text(TESTS)

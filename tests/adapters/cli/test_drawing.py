@@ -1,4 +1,4 @@
-"""`graph`: policies as pictures."""
+"""`graph`: policies as diagrams."""
 
 import json
 from typing import Any
@@ -12,7 +12,7 @@ def session(tool: str) -> str:
 
 
 def test_a_policy_is_drawn_as_mermaid_text_svg_or_json(cli: Any, place: Any) -> None:
-    """Mermaid unless another is asked for, by the name of a file too; from standard input too."""
+    """Mermaid by default; another format by option or by the output file's suffix; also from standard input."""
     drawn = cli("graph", "-", stdin=ORDER)
 
     assert drawn.code == 0
@@ -25,8 +25,8 @@ def test_a_policy_is_drawn_as_mermaid_text_svg_or_json(cli: Any, place: Any) -> 
     assert cli("graph", "--json", "org.yaml", "team.yaml").lines[0]["title"] == "org + team"
 
 
-def test_a_trace_marks_where_its_session_stands(cli: Any, place: Any) -> None:
-    """What could be called now is distinguished from what could not."""
+def test_a_trace_marks_the_state_of_its_session(cli: Any, place: Any) -> None:
+    """Tools that could be called now differ from those that could not."""
     place.joinpath("order.yaml").write_text(ORDER)
     drawn = [cli("graph", "order.yaml", "--trace", "-", stdin=session(tool)).out for tool in ("look", "read")]
 

@@ -1,4 +1,4 @@
-"""The exit code that each error becomes is a promise to scripts."""
+"""The exit code of each error is a promise to scripts."""
 
 import importlib
 import re
@@ -44,15 +44,15 @@ OF_STORES = {
 
 
 def below(kind: type[ProctorError]) -> Iterator[type[ProctorError]]:
-    """The classes of this project below one, at any depth."""
+    """The subclasses of this one in this project, at any depth."""
     for each in kind.__subclasses__():
         if each.__module__.startswith("proctor."):
             yield each
         yield from below(each)
 
 
-def test_every_error_has_the_exit_code_that_is_promised() -> None:
-    """A new error gets its line here; one that goes, or means something else, breaks scripts."""
+def test_every_error_has_the_promised_exit_code() -> None:
+    """A new error needs a line here. Removing one, or changing its meaning, breaks scripts."""
     for path in (path for row in ("policies", "supervisor", "adapters") for path in (ROOT / row).rglob("*.py")):
         if DEFINES_ERRORS.search(path.read_text()):
             importlib.import_module(".".join(("proctor", *path.relative_to(ROOT).with_suffix("").parts)))
@@ -60,13 +60,13 @@ def test_every_error_has_the_exit_code_that_is_promised() -> None:
     assert {kind.code: code_of(kind.__new__(kind)) for kind in below(ProctorError)} == EXITS
 
 
-def test_every_kind_of_store_error_has_the_exit_code_that_is_promised() -> None:
-    """Bad input where the file is no store of this version, or the run is there already."""
+def test_every_kind_of_store_error_has_the_promised_exit_code() -> None:
+    """Bad input if the file is no store of this version, or the run exists already."""
     assert {kind: code_of(StoreError("x", kind=kind)) for kind in get_args(StoreErrorKind)} == OF_STORES
 
 
-def test_what_an_agent_reported_is_its_failure() -> None:
-    """An event that cannot be read is bad input only where somebody gave it."""
+def test_an_invalid_event_of_an_agent_is_the_agents_failure() -> None:
+    """An event that can't be decoded is bad input only in a file from the user."""
     error = EventError("x")
     error.partial = "a result"  # type: ignore[attr-defined]  # as the end of a run has it
 
@@ -74,7 +74,7 @@ def test_what_an_agent_reported_is_its_failure() -> None:
 
 
 @pytest.mark.parametrize(("base", "code"), [(UnknownSessionError, 3), (ProctorError, 2)])
-def test_an_error_of_somebody_elses_adapter_exits_as_the_one_it_is_of(base: type[ProctorError], code: int) -> None:
+def test_an_error_of_a_third_party_adapter_exits_as_its_base_class(base: type[ProctorError], code: int) -> None:
     """Its own `code` is not in the table."""
     own: type[ProctorError] = type("OwnError", (base,), {"code": "own"})
 

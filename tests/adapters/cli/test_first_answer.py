@@ -1,4 +1,4 @@
-"""A held call is asked at the run's terminal and everywhere else at once: whoever answers first decides."""
+"""A pending call is asked about at the run's terminal and elsewhere at once: the first answer decides."""
 
 import os
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
 
 @contextmanager
 def held_call(site: Site) -> Iterator[Terminal]:
-    """A run at a terminal that asks there."""
+    """A run at a terminal, with a pending request."""
     folder = site.store.parent
     (folder / "agent.yaml").write_text(SCRIPT)
     (folder / "policy.yaml").write_text(POLICY)
@@ -36,11 +36,11 @@ def held_call(site: Site) -> Iterator[Terminal]:
         terminal.close()
 
 
-def test_an_answer_from_the_page_takes_the_question_from_the_terminal(site: Site) -> None:
-    """Which says who answered; the run goes on."""
+def test_an_answer_on_the_dashboard_removes_the_question_from_the_terminal(site: Site) -> None:
+    """The terminal says who answered, and the run continues."""
     with held_call(site) as terminal:
         [approval] = site.get("/api/approvals")["approvals"]
-        terminal.press("y\x04")  # half a line, which the terminal hands over
+        terminal.press("y\x04")  # half a line, which the terminal passes on
         body = {"answer": "grant", "input_digest": approval["input_digest"]}
         answered = site.ask("POST", f"/api/approvals/{approval['approval_id']}/answer", body=body)
 
@@ -49,8 +49,8 @@ def test_an_answer_from_the_page_takes_the_question_from_the_terminal(site: Site
     assert answered.data["taken_up"]
 
 
-def test_an_answer_at_the_terminal_closes_it_on_the_page(site: Site) -> None:
-    """Which says so to whoever comes later."""
+def test_an_answer_at_the_terminal_closes_the_request_on_the_dashboard(site: Site) -> None:
+    """A later answer there gets an error."""
     with held_call(site) as terminal:
         [approval] = site.get("/api/approvals")["approvals"]
         terminal.press("y\n")

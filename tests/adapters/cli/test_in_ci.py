@@ -1,4 +1,4 @@
-"""The GitHub Action and the pre-commit hooks: the commands that their files hold, run as they stand there."""
+"""The GitHub Action and the pre-commit hooks: the commands in their files, run literally."""
 
 import json
 import os
@@ -18,14 +18,14 @@ ACTION = yaml.safe_load((ROOT / "action.yml").read_text())
 HOOKS = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
 STEPS = {step["name"]: step for step in ACTION["runs"]["steps"]}
 BASH = ("bash", "--noprofile", "--norc", "-eo", "pipefail", "-c")
-"""How GitHub runs a step whose shell is bash."""
+"""How GitHub runs a bash step."""
 SESSION = {"id": "s", "events": [{"type": "tool_call", "id": "1", "name": "delete", "input": {}}]}
 Done = subprocess.CompletedProcess[str]
 
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    """A policy, its test that passes, a looser policy, and a session that the policy refuses."""
+    """A policy with a passing test, a weaker policy, and a session that the policy denies."""
     (tmp_path / "proctor.yaml").write_text("name: team\non_violation: deny\ntool_rules: [{deny: [delete]}]\n")
     (tmp_path / "loose.yaml").write_text("name: loose\non_violation: deny\ntool_rules: [{deny: [rename]}]\n")
     (tmp_path / "proctor.test.yaml").write_text(
@@ -43,7 +43,7 @@ def run(command: list[str], folder: Path, **env: str) -> Done:
 
 
 def act(name: str, folder: Path, **given: str) -> Done | None:
-    """A step of the action with these inputs, as a workflow runs it; None if its `if` leaves it out."""
+    """A step of the action with these inputs, run as in a workflow; None if its `if` skips it."""
     inputs = {key: str(value.get("default", "")) for key, value in ACTION["inputs"].items()}
     inputs |= {key.replace("_", "-"): value for key, value in given.items()}
     step: dict[str, Any] = STEPS[name]
@@ -60,12 +60,12 @@ def act(name: str, folder: Path, **given: str) -> Done | None:
 
 
 def code(done: Done | None) -> int | None:
-    """The exit code of a step, None if it was left out."""
+    """The exit code of a step, None if it was skipped."""
     return done.returncode if done else None
 
 
 def test_the_steps_pass_on_a_policy_that_keeps_its_promises(repository: Path) -> None:
-    """Check, test and prove; globs and several lines are taken. What nothing was given for is left out."""
+    """Check, test and prove, with globs and several lines. Steps without input are skipped."""
     given = {"policies": "proctor.yaml\n", "tests": "*.test.yaml", "base": "proctor.yaml"}
     alone = {name: code(act(name, repository, policies="proctor.yaml")) for name in STEPS if name != "install"}
 
@@ -73,8 +73,8 @@ def test_the_steps_pass_on_a_policy_that_keeps_its_promises(repository: Path) ->
     assert alone == {"check": 0, "test": None, "prove": None, "eval": None}
 
 
-def test_each_step_fails_where_its_command_does(repository: Path) -> None:
-    """A wrong file, a test that fails, a looser policy, a session that broke a rule."""
+def test_each_step_fails_if_its_command_does(repository: Path) -> None:
+    """An invalid file, a failing test, a weaker policy, a session with a violation."""
     (repository / "bad.yaml").write_text("name: x\ntool_rules:\n  - denny: [a]\n")
     (repository / "wrong.test.yaml").write_text(
         "policies: [proctor.yaml]\ntests:\n  - {name: t, calls: [{tool: delete}]}\n"
@@ -88,7 +88,7 @@ def test_each_step_fails_where_its_command_does(repository: Path) -> None:
 
 
 def test_steps_write_their_reports(repository: Path) -> None:
-    """SARIF and JUnit, each in a file of its own, whether the step passes or fails; `fail-on: never` passes."""
+    """SARIF and JUnit, each in a file of its own, whether the step passes or fails. `fail-on: never` passes."""
     for name, given, ends, found in (
         ("test", {"tests": "proctor.test.yaml"}, 0, 0),
         ("prove", {"policies": "loose.yaml", "base": "proctor.yaml"}, 1, 1),
@@ -104,7 +104,7 @@ def test_steps_write_their_reports(repository: Path) -> None:
 
 
 def test_hostile_inputs_run_nothing(repository: Path) -> None:
-    """What would be a command or an option in a script is a file's name here, and there is no such file."""
+    """Text that would be a command or an option in a script is the name of a missing file here."""
     assert not [step for step in STEPS.values() if "${{" in step["run"]]
     hostile = ("x; touch taken", "$(touch taken)", "`touch taken`", "--output=taken", "x\ntouch taken")
     for text in hostile:
@@ -119,7 +119,7 @@ def test_hostile_inputs_run_nothing(repository: Path) -> None:
 
 
 def test_an_error_becomes_an_annotation(repository: Path) -> None:
-    """The problem matcher finds file, line, column and message in what `check` writes."""
+    """The problem matcher finds file, line, column and message in the output of `check`."""
     (repository / "bad.yaml").write_text("name: x\ntool_rules:\n  - denny: [a]\n")
     [matcher] = json.loads((ROOT / ".github" / "proctor-matcher.json").read_text())["problemMatcher"]
     [pattern] = matcher["pattern"]
@@ -137,7 +137,7 @@ def test_an_error_becomes_an_annotation(repository: Path) -> None:
 
 
 def test_the_hooks_run_and_fail_as_their_commands_do(repository: Path) -> None:
-    """Each entry with its arguments, on a good policy and on one that was broken since."""
+    """Each entry with its arguments, on a valid policy and on one that became invalid."""
     commands = [[*shlex.split(hook["entry"]), *hook["args"]] for hook in HOOKS]
 
     assert [hook["id"] for hook in HOOKS] == ["proctor-check", "proctor-test"]

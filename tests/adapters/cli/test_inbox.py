@@ -1,4 +1,4 @@
-"""`approvals`: what waits. It and `tail` follow what comes, from before there is a store."""
+"""`approvals` lists pending requests; with `--follow`, it and `tail` show new ones, even before a store exists."""
 
 import json
 import os
@@ -61,8 +61,8 @@ async def store(path: Path, *events: Event) -> None:
         await opened.append(events)
 
 
-def test_a_limited_number_is_listed_oldest_first_by_their_whole_id(cli: Any, place: Path) -> None:
-    """And it is said that there are more."""
+def test_a_limited_number_is_listed_oldest_first_with_whole_ids(cli: Any, place: Path) -> None:
+    """And a note that there are more."""
     some: list[Event] = [*(request(n) for n in range(1, 6)), granted(2)]
     anyio.run(store, place / "some.db", *some)
     two = cli("approvals", "--limit", "2", "--store", "some.db")
@@ -74,10 +74,10 @@ def test_a_limited_number_is_listed_oldest_first_by_their_whole_id(cli: Any, pla
 
 
 @pytest.mark.parametrize(("word", "state"), [("approve", "granted"), ("deny", "denied")])
-def test_an_answer_that_counts_is_told_who_interrupts_the_wait_for_the_run(
+def test_interrupting_the_wait_after_an_answer_says_that_it_counts(
     tmp_path: Path, word: str, state: ApprovalState
 ) -> None:
-    """Its owner goes on and does not take it up."""
+    """The run's owner is active and has not read it."""
     place = tmp_path / "runs.db"
     command = [sys.executable, "-m", "proctor", word, "run_1.1", "--by", "ana", "--store", str(place)]
 
@@ -101,7 +101,7 @@ def test_an_answer_that_counts_is_told_who_interrupts_the_wait_for_the_run(
 
 @contextmanager
 def following(*words: str) -> Iterator[Callable[[int], list[dict[str, Any]]]]:
-    """A command that goes on, by what reads so many lines of it; Ctrl-C ends it in order."""
+    """A command that follows, as a function that reads this many lines; Ctrl-C ends it with exit code 0."""
     command = [sys.executable, "-m", "proctor", *words, "--json"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     watchdog = threading.Timer(PATIENCE_S, process.kill)
@@ -118,7 +118,7 @@ def following(*words: str) -> Iterator[Callable[[int], list[dict[str, Any]]]]:
         process.communicate()
 
 
-def test_approvals_are_watched_with_what_becomes_of_them(tmp_path: Path) -> None:
+def test_approvals_are_followed_with_their_outcomes(tmp_path: Path) -> None:
     """From before the store exists, for writes of any process, until it is interrupted."""
     path = tmp_path / "later.db"
     with following("approvals", "--watch", "--store", str(path)) as next_lines:
@@ -131,7 +131,7 @@ def test_approvals_are_watched_with_what_becomes_of_them(tmp_path: Path) -> None
     assert [(line["state"], line["by"]) for line in seen[3:]] == [("granted", "ana"), *[("withdrawn", None)] * 2]
 
 
-def test_tail_waits_for_the_store_and_shows_what_comes(tmp_path: Path) -> None:
+def test_tail_waits_for_the_store_and_shows_new_events(tmp_path: Path) -> None:
     """What another process stores, of whatever run."""
     path, seen = tmp_path / "later.db", []
     with following("tail", "-f", "--store", str(path)) as next_lines:
@@ -152,8 +152,10 @@ nets: [require human-approval before pay]
 STEPS = "name: a\ntools: [write, deploy, pay]\nsteps: [{call: write}, {call: deploy}, {call: pay}]\n"
 
 
-def test_an_approved_call_is_no_violation_on_any_surface(cli: Any, place: Path) -> None:
-    """The requirement was met: in the result, the list, the timeline, the explanation, `eval` and the page's view."""
+def test_an_approved_call_is_no_violation_in_any_output(cli: Any, place: Path) -> None:
+    """The requirement is satisfied: in the result, the list, the timeline, the explanation, `eval` and the
+    dashboard's view.
+    """
     place.joinpath("p.yaml").write_text(ASKING)
     place.joinpath("a.yaml").write_text(STEPS)
     given: Any = {"policies": load_policies("p.yaml"), "approver": FakeApprover(True)}

@@ -1,4 +1,4 @@
-"""`proctor init`: a first policy that holds, with or without somebody to ask."""
+"""`proctor init` writes a first policy that works, with or without an approver."""
 
 import json
 import re
@@ -22,8 +22,8 @@ ROOT = Path(__file__).parents[3]
 
 @pytest.mark.parametrize("agent", ["claude", "codex", "opencode", "gemini", "amp", "shell", "python"])
 def test_the_policy_is_written_and_passes_check(cli: Any, place: Path, agent: str) -> None:
-    """For each agent; the command that comes next is named, and no adapter is refused before it starts. Of Claude
-    Code, which reports all that it limits, `check` has no warning either.
+    """For each agent, the next command is named, and no adapter is rejected at its start. For Claude Code, which
+    reports everything that it limits, `check` has no warning either.
     """
     wrote = cli("init", "--agent", agent)
     checked = cli("check", "proctor.yaml")
@@ -52,10 +52,10 @@ def test_the_policy_is_written_and_passes_check(cli: Any, place: Path, agent: st
     ("move", {"path": "a.yaml", "to": "./proctor.yaml"}, "not-its-own-rules"),
     ("bash", {"command": "make test"}, None),
 ])  # fmt: skip
-def test_the_policy_holds_what_its_comments_say(
+def test_the_policy_enforces_what_its_comments_say(
     cli: Any, place: Path, tool: str, given: dict[str, str], rule: str | None
 ) -> None:
-    """By the rule that says so; the work itself goes on."""
+    """By the rule with that comment. Normal work is allowed."""
     cli("init", "--yes")
     call = {"type": "tool_call", "id": "c", "name": tool, "input": given}
     place.joinpath("t.jsonl").write_text(json.dumps({"id": "s", "events": [call]}) + "\n")
@@ -64,8 +64,8 @@ def test_the_policy_holds_what_its_comments_say(
     assert re.findall(r"^[A-Z]+ ([\w-]+) \(", judged.out, re.M) == ([rule] if rule else [])
 
 
-def test_a_file_that_is_there_is_kept(cli: Any, place: Path) -> None:
-    """Unless `--force` says so; a link that leads nowhere is one, too."""
+def test_an_existing_file_is_kept(cli: Any, place: Path) -> None:
+    """Unless `--force` is given. A dangling link counts as a file."""
     place.joinpath("proctor.yaml").write_text("name: mine\n")
     kept = cli("init", "--yes")
 
@@ -81,8 +81,8 @@ def test_a_file_that_is_there_is_kept(cli: Any, place: Path) -> None:
     assert not (place / "elsewhere.yaml").exists()
 
 
-def test_a_file_that_comes_while_it_asks_is_kept(cli: Any, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody else wrote it, before the questions were answered."""
+def test_a_file_created_during_the_questions_is_kept(cli: Any, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process wrote it before the questions were answered."""
 
     def answered(asks: bool, default: bool) -> str:
         (place / "proctor.yaml").write_text("mine")
@@ -97,7 +97,7 @@ def test_a_file_that_comes_while_it_asks_is_kept(cli: Any, place: Path, monkeypa
 
 @pytest.mark.parametrize("before", ["", "name: mine\n"])
 def test_a_policy_is_written_whole_or_not_at_all(place: Path, before: str) -> None:
-    """Where no file may have a byte, as on a full disk, one that is there stays as it is."""
+    """With a file size limit of zero, as on a full disk, an existing file is unchanged."""
     policy = place / "proctor.yaml"
     if before:
         policy.write_text(before)
@@ -110,8 +110,8 @@ def test_a_policy_is_written_whole_or_not_at_all(place: Path, before: str) -> No
     assert [file.read_text() for file in place.glob("*proctor.yaml*")] == ([before] if before else [])
 
 
-def test_hooks_are_put_as_hook_install_puts_them(cli: Any, place: Path) -> None:
-    """So that it finds them there already."""
+def test_hooks_are_installed_as_hook_install_installs_them(cli: Any, place: Path) -> None:
+    """So a later `hook install` changes nothing."""
     wrote = cli("init", "--agent", "claude", "--hook", "--json")
     path = place / ".claude" / "settings.local.json"
 
@@ -123,10 +123,10 @@ def test_hooks_are_put_as_hook_install_puts_them(cli: Any, place: Path) -> None:
 @pytest.mark.parametrize(
     ("agent", "uncounted"), [("gemini", True), ("cursor", True), ("copilot", True), ("opencode", False)]
 )
-def test_hooks_of_every_agent_are_put_and_name_the_limits_that_will_not_hold(
+def test_hooks_of_every_agent_are_installed_with_the_limits_that_do_not_work(
     cli: Any, place: Path, agent: str, uncounted: bool
 ) -> None:
-    """Also of those that have no adapter; without hooks the next command installs them."""
+    """Also for agents without an adapter. Without hooks, the next command installs them."""
     wrote = cli("init", "--agent", agent, "--hook", "--json").lines[0]
     notes = [note for note in wrote["notes"] if "`max_total_tokens: " in note and "is not enforced" in note]
 
@@ -138,10 +138,8 @@ def test_hooks_of_every_agent_are_put_and_name_the_limits_that_will_not_hold(
 
 
 @pytest.mark.parametrize("pack", PACKS)
-def test_a_pack_is_written_with_tests_and_proofs_that_hold(cli: Any, pack: str) -> None:
-    """And no tool or command that it names is misspelt; `check` has no warning, so that it passes where policies are
-    checked strictly.
-    """
+def test_a_pack_comes_with_tests_and_proofs_that_pass(cli: Any, pack: str) -> None:
+    """No tool or command in it is misspelt, and `check` has no warning, so it passes `check --strict`."""
     wrote = cli("init", "--pack", pack)
     tested = cli("test", f"{pack}.test.yaml")
     checked = cli("check", "--strict", f"{pack}.yaml")
@@ -151,10 +149,10 @@ def test_a_pack_is_written_with_tests_and_proofs_that_hold(cli: Any, pack: str) 
     assert cli("init", "--pack", pack).code == 2
 
 
-def test_settings_of_an_agent_become_a_policy_and_recorded_calls_show_where_it_differs(
+def test_permissions_of_an_agent_become_a_policy_and_recorded_calls_show_the_differences(
     cli: Any, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was left out is said, and the policy passes `check`."""
+    """Omitted permissions are listed, and the policy passes `check`."""
     monkeypatch.setenv("HOME", str(place))
     (place / ".claude").mkdir()
     rules = {"allow": ["Bash(git log:*)", "Bash(ls *x*)"], "deny": ["Bash(git push:*)", "Skill(a)"]}
@@ -180,7 +178,7 @@ def test_settings_of_an_agent_become_a_policy_and_recorded_calls_show_where_it_d
 def test_calls_of_hooked_sessions_are_compared_by_their_own_tools(
     cli: Any, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The names that the client has for them, which its record lists."""
+    """By the client's names for them, which its log lists."""
     monkeypatch.setenv("HOME", str(place))
     (place / ".gemini").mkdir()
     (place / ".gemini" / "settings.json").write_text('{"tools": {"allowed": ["run_shell_command(git)"]}}')
@@ -194,7 +192,7 @@ def test_calls_of_hooked_sessions_are_compared_by_their_own_tools(
 
 
 def test_the_package_runs_as_a_program() -> None:
-    """`python -m proctor` starts this file."""
+    """`python -m proctor` starts it."""
     ran = subprocess.run(
         [sys.executable, ROOT / ".package" / "proctor" / "__main__.py", "--version"],
         capture_output=True,

@@ -1,4 +1,4 @@
-"""`eval`, `diff`, `narrow` and `explain`: recorded sessions."""
+"""`eval`, `diff`, `narrow` and `explain`: the commands for recorded sessions."""
 
 import json
 import re
@@ -38,9 +38,9 @@ def traces(place: Path) -> Path:
     return path
 
 
-def test_eval_tells_which_session_broke_which_rule(cli: Any, traces: Path, place: Path) -> None:
-    """Exit code 1, the failure in full, unless fewer are to be shown, and the sums; 0 where all keep the rules. For
-    programs one line a session, for continuous integration JUnit and SARIF.
+def test_eval_reports_which_session_violated_which_rule(cli: Any, traces: Path, place: Path) -> None:
+    """Exit code 1, each failure in full unless fewer are requested, and the totals; 0 without violations. JSON has
+    one line a session, and there are JUnit and SARIF for continuous integration.
     """
     reports = ("--junit", "out.xml", "--sarif", "out.sarif")
     judged = cli("eval", "--policy", "org.yaml", traces, *reports)
@@ -61,8 +61,8 @@ def test_eval_tells_which_session_broke_which_rule(cli: Any, traces: Path, place
 
 
 @pytest.mark.parametrize("command", ["eval --json", "narrow"])
-def test_events_of_unknown_types_are_told(cli: Any, place: Path, command: str) -> None:
-    """They may be calls under another name; what is known is judged."""
+def test_events_of_unknown_types_are_reported(cli: Any, place: Path, command: str) -> None:
+    """They may be calls under another name. Known events are evaluated."""
     events = [
         {"type": kind, "id": "c", "name": "read"} for kind in ("tool_use", "tool_use", "th\x1bought", "tool_call")
     ]
@@ -75,8 +75,8 @@ def test_events_of_unknown_types_are_told(cli: Any, place: Path, command: str) -
     )
 
 
-def test_diff_shows_what_a_new_policy_refuses(cli: Any, traces: Path, place: Path) -> None:
-    """Exit code 1 when a session that passed now fails; no id is broken, however long."""
+def test_diff_shows_calls_that_a_new_policy_denies(cli: Any, traces: Path, place: Path) -> None:
+    """Exit code 1 if a passing session fails now. Ids are never wrapped, however long."""
     name = "ses_" + "0123456789abcdef" * 2
     place.joinpath("own.jsonl").write_text(recorded(name, "delete", tenant="a-tenant-with-a-long-name", user="ana"))
     place.joinpath("open.yaml").write_text("name: open\n")
@@ -93,8 +93,8 @@ def test_diff_shows_what_a_new_policy_refuses(cli: Any, traces: Path, place: Pat
     ]
 
 
-def test_narrow_hides_what_could_not_be_called(cli: Any, place: Path) -> None:
-    """After the trace, by the policy."""
+def test_narrow_hides_tools_that_could_not_be_called(cli: Any, place: Path) -> None:
+    """After the trace, under the policy."""
     place.joinpath("order.yaml").write_text(
         "name: o\nrules: [{type: before, first: read, then: write, action: deny}]\n"
     )
@@ -108,8 +108,8 @@ def test_narrow_hides_what_could_not_be_called(cli: Any, place: Path) -> None:
     assert cli("narrow", "--policy", "order.yaml", "-", "--tools", ",", stdin=session("s")).code == 2
 
 
-def test_narrow_asks_about_what_the_session_offers_unless_told(cli: Any, ran: Any, place: Path) -> None:
-    """As it was said when the run started; else about the tools it called."""
+def test_narrow_uses_the_sessions_tools_by_default(cli: Any, ran: Any, place: Path) -> None:
+    """Those listed at the run's start, or else the tools it called."""
     place.joinpath("run.jsonl").write_text(cli("show", "--json", "last").out)
     offered = cli("narrow", "--json", "--policy", "org.yaml", "run.jsonl").lines
     called = cli("narrow", "--json", "--policy", "org.yaml", "-", stdin=session("s", "read", "delete", "read")).lines
@@ -120,9 +120,9 @@ def test_narrow_asks_about_what_the_session_offers_unless_told(cli: Any, ran: An
     assert called == [{"session": "s", "tools": ["read"], "hidden": ["delete"]}]
 
 
-def test_explain_tells_why_a_stored_call_was_refused_and_how_the_run_ended(cli: Any, ran: Any) -> None:
-    """By the policies stored with the run. `--refused` leaves out what was allowed; the end stands below in any case,
-    and in no line of JSON. By its number one event alone; one at which nothing was decided is an error.
+def test_explain_says_why_a_stored_call_was_denied_and_how_the_run_ended(cli: Any, ran: Any) -> None:
+    """Under the policies stored with the run. `--refused` omits allowed calls; the end is always shown, except in
+    JSON. A number selects one event; an event without a decision is an error.
     """
     whole, short = cli("explain", ran.lines[-1]["run_id"]), cli("explain", "last", "--refused")
     seq = next(line["seq"] for line in ran.lines if line.get("tool_name") == "delete")
@@ -139,8 +139,8 @@ def test_explain_tells_why_a_stored_call_was_refused_and_how_the_run_ended(cli: 
     assert cli("explain", "last", "1").code == 2
 
 
-def test_explain_tells_who_ended_a_run(cli: Any, place: Path) -> None:
-    """By name, and why, as the one who ended it said."""
+def test_explain_says_who_cancelled_a_run(cli: Any, place: Path) -> None:
+    """By name, with the given reason."""
     place.joinpath("waits.yaml").write_text("name: agent\nsteps: [{silence: forever}]\n")
     words = ("run", "--adapter", "scripted", "--set", "script=waits.yaml", "x")
     with subprocess.Popen([warm_proctor(), *words], stdout=subprocess.DEVNULL) as run:
@@ -155,8 +155,9 @@ def test_explain_tells_who_ended_a_run(cli: Any, place: Path) -> None:
 
 
 @pytest.mark.parametrize("words", [("eval", "--policy", "org.yaml"), ("diff", "org.yaml", "org.yaml")])
-def test_a_store_named_as_a_trace_explains_how_to_export_one(cli: Any, ran: Any, words: tuple[str, ...]) -> None:
-    """With the command that does it."""
+def test_a_store_given_as_a_trace_is_an_error_with_the_export_command(
+    cli: Any, ran: Any, words: tuple[str, ...]
+) -> None:
     store = json.loads(cli("store", "--json").out)["path"]
     answer = cli(*words, store)
 
@@ -164,8 +165,8 @@ def test_a_store_named_as_a_trace_explains_how_to_export_one(cli: Any, ran: Any,
     assert f"this is a database, not a trace; `proctor export --store {store} -o FILE`" in answer.err
 
 
-def test_explain_of_a_run_knows_what_came_before_it_in_its_session(cli: Any, place: Path) -> None:
-    """The first run satisfied the rule; only the second one's decisions are explained."""
+def test_explain_of_a_run_includes_the_earlier_runs_of_its_session(cli: Any, place: Path) -> None:
+    """The first run satisfied the rule. Only decisions of the second are explained."""
     place.joinpath("order.yaml").write_text(
         "name: o\nrules: [{type: before, first: bash, then: write, action: deny}]\n"
     )
@@ -180,8 +181,8 @@ def test_explain_of_a_run_knows_what_came_before_it_in_its_session(cli: Any, pla
     ] == [("write", "allow")]
 
 
-def test_explain_tells_each_call_of_an_id_that_is_used_again(cli: Any, place: Path) -> None:
-    """An id that is over names a new call."""
+def test_explain_covers_each_call_of_a_reused_id(cli: Any, place: Path) -> None:
+    """The id of a finished call names a new one."""
     record: list[Event] = [
         RunStarted(),
         ToolCallRequested(tool_call_id="c", tool_name="bash"),
@@ -198,8 +199,8 @@ def test_explain_tells_each_call_of_an_id_that_is_used_again(cli: Any, place: Pa
     assert [line["decision"]["action"] for line in answers] == ["allow", "deny", "allow"]
 
 
-def test_explain_takes_a_file_of_events(cli: Any, ran: Any, place: Path) -> None:
-    """As `run --json` or `show --json` wrote them; other policies may be given, and one is needed from somewhere."""
+def test_explain_accepts_a_file_of_events(cli: Any, ran: Any, place: Path) -> None:
+    """From `run --json` or `show --json`. Policies may be given, and are required if the file has none."""
     place.joinpath("run.jsonl").write_text(cli("show", "--json", "last").out)
     place.joinpath("other.yaml").write_text("name: other\ntool_rules: [{deny: [bash]}]\n")
 
@@ -223,8 +224,8 @@ def test_explain_takes_a_file_of_events(cli: Any, ran: Any, place: Path) -> None
     ("action", "codes"),
     [("warn", [0, 0, 1, 0]), ("request_approval", [0, 0, 1, 0]), ("deny", [1, 0, 1, 0]), ("cancel", [1, 0, 1, 1])],
 )
-def test_eval_fails_from_the_action_it_is_told(cli: Any, traces: Path, place: Path, action: str, codes: Any) -> None:
-    """By default from deny on; what is no failure is not called one."""
+def test_eval_fails_from_the_given_action_on(cli: Any, traces: Path, place: Path, action: str, codes: Any) -> None:
+    """By default from `deny`. Weaker actions are not reported as failures."""
     place.joinpath("one.yaml").write_text(f"name: one\ntool_rules: [{{deny: [delete], action: {action}}}]\n")
     given = [(), ("--fail-on", "never"), ("--fail-on", "warn"), ("--fail-on", "cancel")]
     answers = [cli("eval", "--policy", "one.yaml", traces, *options) for options in given]
@@ -237,7 +238,7 @@ def test_eval_fails_from_the_action_it_is_told(cli: Any, traces: Path, place: Pa
 
 
 def recorded(name: str, tool: str, **context: Any) -> str:
-    """One session of our own events, with the context it ran in."""
+    """One session of proctor's own events, with its run's context."""
     stamps = {"session_id": name, "run_id": f"run-{name}"}
     call = {"tool_call_id": "c1", "tool_name": tool}
     events: list[dict[str, Any]] = [
@@ -253,8 +254,8 @@ def recorded(name: str, tool: str, **context: Any) -> str:
 WHEN = "{name: by-tenant, tool_rules: [{deny: [send], when: [{path: $.tenant, equals: acme}]}]}"
 
 
-def test_sessions_are_judged_in_the_context_they_ran_in(cli: Any, place: Path) -> None:
-    """As `explain` does; what is given on the command line stands before it."""
+def test_sessions_are_evaluated_in_the_context_of_their_run(cli: Any, place: Path) -> None:
+    """As in `explain`. The command line's context overrides it."""
     place.joinpath("when.yaml").write_text(WHEN)
     place.joinpath("own.jsonl").write_text(
         recorded("one", "send", tenant="acme", user="ana") + recorded("two", "send", tenant="other", user="bo")
@@ -268,9 +269,9 @@ def test_sessions_are_judged_in_the_context_they_ran_in(cli: Any, place: Path) -
     assert [line["new_passed"] for line in differing.lines if line["session"] == "two"] in ([], [True])
 
 
-def test_whose_sessions_break_rules_is_said(cli: Any, place: Path) -> None:
-    """User, role, tenant and labels of the run, where they are recorded; `diff` says it so that they can be told
-    before it is so.
+def test_the_runs_with_violations_are_named_with_their_context(cli: Any, place: Path) -> None:
+    """User, role, tenant and labels of the run, as recorded. `diff` shows them too, so the people can be told
+    beforehand.
     """
     place.joinpath("when.yaml").write_text(WHEN)
     place.joinpath("before.yaml").write_text(WHEN.replace("deny: [send]", "deny: [send], action: warn"))
@@ -282,7 +283,7 @@ def test_whose_sessions_break_rules_is_said(cli: Any, place: Path) -> None:
         assert line["whose"] == {"user": "ana", "tenant": "acme", "labels": {"job": "mail"}}
 
 
-def test_eval_gives_the_fields_that_are_promised(cli: Any, place: Path) -> None:
+def test_eval_writes_the_promised_fields(cli: Any, place: Path) -> None:
     """One line a session; programs read these names."""
     events: list[dict[str, Any]] = [
         {"type": "tool_call_requested", "tool_call_id": "c", "tool_name": "delete", "tool_input": {}},
@@ -301,8 +302,8 @@ def test_eval_gives_the_fields_that_are_promised(cli: Any, place: Path) -> None:
     assert (line["session"], line["passed"], line["rules"]["deny-1"]) == ("s", False, "violated")
 
 
-def test_an_exported_record_is_judged_as_it_is(cli: Any, place: Path) -> None:
-    """What `proctor export` writes: a head, runs, and events."""
+def test_an_exported_log_can_be_evaluated(cli: Any, place: Path) -> None:
+    """As `proctor export` writes it: a head, runs, and events."""
     place.joinpath("when.yaml").write_text(WHEN)
     events = recorded("one", "send", tenant="acme", user="ana").splitlines()
     lines = ['{"format":"proctor record 1","store":"x.1"}', '{"run":{"run_id":"run-one"}}']

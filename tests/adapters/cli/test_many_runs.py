@@ -1,4 +1,4 @@
-"""A store with more runs than a page: what is old is found all the same."""
+"""A store with more runs than one page: old ones are found anyway."""
 
 from contextlib import aclosing
 from datetime import UTC, datetime
@@ -19,7 +19,7 @@ LATER_RUNS = 1_100
 
 
 async def fill(store: Store) -> None:
-    """Two runs of sessions of their own, one of which goes on, and more runs after them, all over."""
+    """Two runs in their own sessions, one of them active, and then more ended runs."""
     old: list[Event] = [
         RunStarted(run_id="run_going", session_id="ses_going", at=AT),
         RunStarted(run_id="run_over", session_id="ses_over", at=AT),
@@ -39,15 +39,15 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_a_run_is_named_by_its_beginning_however_old(cli: Any, path: Path) -> None:
-    """As a person types it; where many runs share it, it says how many there are."""
+def test_a_run_is_found_by_its_prefix_however_old(cli: Any, path: Path) -> None:
+    """If several runs share the prefix, the error has their number."""
     assert cli("show", "run_ov", "--store", path, "--json").lines[-1]["type"] == "run_completed"
     assert "100 or more runs begin with `later1`" in cli("show", "later1", "--store", path).err
     assert "2 runs begin with `run_later1099`" not in cli("show", "run_later1099", "--store", path).err
 
 
-def test_tail_shows_the_latest_however_many_came_before(cli: Any, path: Path) -> None:
-    """In the order in which they were stored, below the whole id of their run."""
+def test_tail_shows_the_latest_events_of_many(cli: Any, path: Path) -> None:
+    """In the order of storing, below the whole id of their run."""
     tailed = [(line["run_id"], line["type"]) for line in cli("tail", "--store", path, "-n", 3, "--json").lines]
     lines = [line.strip() for line in cli("tail", "--store", path, "-n", 3).out.splitlines()]
     before, last = (f"run_later{LATER_RUNS - n}" for n in (2, 1))
@@ -58,8 +58,8 @@ def test_tail_shows_the_latest_however_many_came_before(cli: Any, path: Path) ->
     assert len(lines) == 4
 
 
-def test_kill_finds_a_run_however_many_came_after_it(cli: Any, path: Path) -> None:
-    """The one that goes on is the oldest of all."""
+def test_kill_finds_a_run_older_than_a_page(cli: Any, path: Path) -> None:
+    """The active run is the oldest."""
     killed = cli("kill", "--all", "--store", path, "--wait", "0", "--json")
 
     assert [line["run_id"] for line in killed.lines] == ["run_going"]
@@ -68,8 +68,8 @@ def test_kill_finds_a_run_however_many_came_after_it(cli: Any, path: Path) -> No
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("name", [None, "run_going"])
-async def test_what_tail_follows_continues_from_what_it_has_shown(name: str | None) -> None:
-    """Every new event is shown once: in a session long over, in a current one, in more than a page of new ones."""
+async def test_tail_follow_continues_from_the_last_shown_event(name: str | None) -> None:
+    """Every new event is shown once: in an old session, in an active one, and of more than a page of new ones."""
     store = MemoryStore()
     await fill(store)
     run = None if name is None else await store.run(name)

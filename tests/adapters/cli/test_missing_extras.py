@@ -1,4 +1,4 @@
-"""Without an extra: one error that names it, whatever needed it."""
+"""A missing extra is one error that names it, in every command that needs it."""
 
 import ast
 import json
@@ -46,11 +46,11 @@ for words in commands:
         except SystemExit as ended:
             print(json.dumps([ended.code, errors.getvalue()]))
 """
-"""Commands where none of some libraries is installed: what each exits with, and what it says."""
+"""Commands without some libraries: their exit codes and messages."""
 
 
 def test_a_missing_extra_is_named(cli: Any, place: Path) -> None:
-    """In one line, and never as an error of ours; as where an agent's client is not there."""
+    """In one line, never as an internal error; likewise if an agent's client is missing."""
     (place / "script.json").write_text('{"steps": [{"output": "done"}]}')
     (place / "key.pem").write_text("")
     assert cli("store", "--make", "--store", "runs.db").code == 0
@@ -75,7 +75,7 @@ BROUGHT = [
 ]
 
 
-def test_every_extra_that_an_error_names_is_one_of_the_package() -> None:
+def test_every_extra_named_in_an_error_exists() -> None:
     """Wherever the code says how to install something."""
     named = {spec.extra for spec in (*SPECS, *ELSEWHERE) if spec.extra}
     for path in [path for folder in ("supervisor", "adapters") for path in (ROOT / folder).rglob("*.py")]:
@@ -87,8 +87,8 @@ def test_every_extra_that_an_error_names_is_one_of_the_package() -> None:
     assert named - EXTRAS == set()
 
 
-def test_an_extra_brings_the_modules_that_are_looked_for() -> None:
-    """Itself, or by what it requires; of an extra that is installed here, none is missing."""
+def test_an_extra_installs_the_modules_that_are_checked() -> None:
+    """Itself, or by its requirements. No module of an installed extra is missing."""
     brings = {module: {*map(canonicalize_name, names)} for module, names in packages_distributions().items()}
     installed = set().union(*brings.values())
     lost = [
@@ -101,7 +101,7 @@ def test_an_extra_brings_the_modules_that_are_looked_for() -> None:
 
 
 def named_by(extra: str) -> set[str]:
-    """What the package requires for this extra."""
+    """The requirements of the package with this extra."""
     found = map(Requirement, requires("proctor") or ())
     return {
         canonicalize_name(each.name)
@@ -112,7 +112,7 @@ def named_by(extra: str) -> set[str]:
 
 @cache
 def brought_by(extra: str) -> set[str]:
-    """What the package with this extra requires, and what that requires, as far as it is installed."""
+    """All requirements of the package with this extra, as far as they are installed."""
     found: set[tuple[str, str]] = set()
     waiting = [("proctor", extra)]
     while waiting:

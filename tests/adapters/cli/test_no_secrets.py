@@ -1,4 +1,4 @@
-"""What the command line writes of a run with secrets in it: none of the secrets, on no stream, in no file."""
+"""The output of a run with secrets: none appears on a stream or in a file."""
 
 import json
 from pathlib import Path
@@ -11,7 +11,7 @@ from tests.supervisor.redaction.test_redaction_surfaces import ALL, secrets_in
 
 @pytest.fixture
 def leaking(place: Path) -> None:
-    """An agent that says, asks for and returns secrets."""
+    """An agent whose messages, inputs and outputs have secrets."""
     steps = [
         {"say": ALL},
         {"call": "bash", "input": {"command": f"cat <<'END'\n{ALL}\nEND"}},
@@ -23,7 +23,7 @@ def leaking(place: Path) -> None:
 
 @pytest.mark.usefixtures("leaking")
 def test_a_run_shows_no_secret(cli: Any, place: Path) -> None:
-    """As people and programs see it, and in no file; tests/attacks has the commands that read the store."""
+    """To people and programs, and in every file. tests/attacks tests the commands that read the store."""
     run = ("run", "--adapter", "scripted", "--set", "script=agent.yaml", "--policy", "org.yaml")
     shown = [cli(*run, f"use {ALL}"), cli(*run, "--json", f"use {ALL}")]
 
@@ -33,8 +33,8 @@ def test_a_run_shows_no_secret(cli: Any, place: Path) -> None:
     assert secrets_in(b"".join(file.read_bytes() for file in place.rglob("*.db*"))) == []
 
 
-def test_a_setting_that_cannot_be_read_is_reported(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bad usage, with the variable's name; nothing runs unredacted for it."""
+def test_an_invalid_setting_is_reported(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As bad usage, with the variable's name. Nothing runs without redaction because of it."""
     monkeypatch.setenv("PROCTOR_REDACTION", "/nowhere.yaml")
     answer = cli("run", "--adapter", "scripted", "--set", "script=agent.yaml", "--policy", "org.yaml", "go")
     assert answer.code == 2

@@ -1,4 +1,4 @@
-"""`-o FILE`: the file has what would have been printed, as a whole or not at all."""
+"""`-o FILE`: the file gets what would have been printed, whole or not at all."""
 
 import os
 import re
@@ -20,20 +20,20 @@ WORDS = [
 ]
 
 WITHOUT = {
-    *("demo", "run", "tail", "watch"),  # what they show is shown as it happens
+    *("demo", "run", "tail", "watch"),  # their output is live
     *("serve", "mcp"),  # they serve
-    # they act, and say what they did
+    # they act, and report what they did
     *("fleet up", "fleet drain", "import", "approve", "deny", "kill", "reap", "prune"),
-    *("init", "hook install", "hook uninstall"),  # they write files, and say which
-    "hook status",  # it says what is so now
-    "hook status-line",  # a line that an agent reads
+    *("init", "hook install", "hook uninstall"),  # they write files, and name them
+    "hook status",  # it reports the current state
+    "hook status-line",  # a line for an agent
 }
-"""Commands that have no `-o`, and why."""
+"""Commands without `-o`, with the reason."""
 
 
 @pytest.fixture
 def kept(cli: Any, place: Path, ran: Any) -> Path:
-    """A stored run, the same in a file, a stricter policy and tests of one."""
+    """A stored run, the same in a file, a stricter policy and its tests."""
     place.joinpath("session.jsonl").write_text(cli("show", "last", "--json").out)
     place.joinpath("strict.yaml").write_text("{name: org, tool_rules: [{deny: [bash], action: deny}]}")
     tests = "policies: [org.yaml]\ntests: [{name: one, calls: [{tool: delete, expect: deny}]}]\n"
@@ -41,10 +41,8 @@ def kept(cli: Any, place: Path, ran: Any) -> Path:
     return place
 
 
-def test_a_command_writes_to_the_file_what_it_would_have_printed(cli: Any, kept: Path) -> None:
-    """With the same exit code, also where that says that something was broken; nothing is left beside the file, and
-    `-` is standard output.
-    """
+def test_a_command_writes_its_output_to_the_file(cli: Any, kept: Path) -> None:
+    """With the same exit code, also for a violation. Nothing else is left behind, and `-` is standard output."""
     for words in WORDS:
         printed = cli(*words.split())
         before = set(kept.iterdir())
@@ -59,8 +57,8 @@ def test_a_command_writes_to_the_file_what_it_would_have_printed(cli: Any, kept:
     assert cli("export", "-o", "-").out == cli("export").out
 
 
-def test_every_command_with_something_to_keep_has_the_option_and_is_tried() -> None:
-    """One that is new says why not, or is added above."""
+def test_every_command_with_output_to_keep_has_the_option_and_is_tested() -> None:
+    """A new command is added to a list above."""
     from proctor.adapters.cli.app import COMMANDS, app
 
     context: Any = None
@@ -80,8 +78,8 @@ def test_every_command_with_something_to_keep_has_the_option_and_is_tried() -> N
     }
 
 
-def test_what_was_there_stays_where_the_command_fails(cli: Any, kept: Path) -> None:
-    """It keeps its rights where it is replaced; a link is followed and stays one."""
+def test_the_existing_file_is_kept_if_the_command_fails(cli: Any, kept: Path) -> None:
+    """A replaced file keeps its permissions, and a link stays a link."""
     file, link = kept / "kept.txt", kept / "link.txt"
     file.write_text("what I had")
     file.chmod(0o640)
@@ -98,7 +96,7 @@ def test_what_was_there_stays_where_the_command_fails(cli: Any, kept: Path) -> N
 
 
 @pytest.mark.parametrize("words", ["eval --policy org.yaml missing.jsonl", "export", "schema"])
-def test_a_file_that_cannot_be_is_refused_before_anything_is_done(cli: Any, kept: Path, words: str) -> None:
+def test_an_impossible_file_is_rejected_before_anything_is_done(cli: Any, kept: Path, words: str) -> None:
     """Exit code 2, and one line."""
     for file, why in (
         ("nowhere/kept.txt", "`nowhere/kept.txt` cannot be written: there is no folder `nowhere`"),
@@ -112,7 +110,7 @@ def test_a_file_that_cannot_be_is_refused_before_anything_is_done(cli: Any, kept
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full, which Linux has")
 def test_a_full_disk_is_an_error(cli: Any, kept: Path) -> None:
-    """Exit code 3: nobody takes half a file for a whole one. A device is written to directly."""
+    """With exit code 3, so that nobody takes half a file for a whole one. A device is written directly."""
     for words in ("show last", "export", "schema"):
         answer = cli(*words.split(), "-o", "/dev/full")
 

@@ -1,4 +1,4 @@
-"""Where the store is, told wrongly; and who somebody is whom the system has no name for."""
+"""Wrong locations of the store, and users without a name."""
 
 import os
 from pathlib import Path
@@ -11,7 +11,7 @@ from proctor.adapters.stores import open_store
 from proctor.supervisor.errors import UsageError
 
 NOBODY = 10_001
-"""A user that the system has no name for, as containers run under."""
+"""A user without a name in the system, as in containers."""
 
 
 @pytest.mark.parametrize(("url", "message"), [
@@ -24,7 +24,7 @@ NOBODY = 10_001
     "command", [("runs",), ("approvals",), ("tail", "--follow"), ("serve",), ("audit", "verify")]
 )
 def test_a_url_of_something_else_is_no_store(cli: Any, place: Path, command: Any, url: str, message: str) -> None:
-    """It is neither taken for a file that is not there yet nor shown with its password."""
+    """It is not read as the path of a missing file, and its password is not shown."""
     answer = cli(*command, "--store", url)
 
     assert (answer.code, message in answer.err) == (2, True), answer
@@ -41,8 +41,8 @@ READING = [("runs",), ("approvals",), ("tail",), ("budgets",), ("reap",), ("prun
     *(*READING, ("store",), ("watch",), ("show", "last"), ("explain", "last"), ("audit", "verify"), ("export",)),
     *(("tail", "--run", "x"), ("approve", "x.1"), ("kill", "--all"), ("hook", "--explain-last")),
 ])  # fmt: skip
-def test_a_store_that_somebody_named_and_does_not_exist_is_reported(cli: Any, place: Path, command: Any) -> None:
-    """It may be a slip of the pen; where nobody named one, nothing ran yet."""
+def test_a_missing_store_that_was_named_is_reported(cli: Any, place: Path, command: Any) -> None:
+    """It may be a typo. If the default store is missing, nothing has run yet."""
     named = cli(*command, "--store", "rums.db")
 
     assert (named.code, named.out) == (2, "")
@@ -52,8 +52,8 @@ def test_a_store_that_somebody_named_and_does_not_exist_is_reported(cli: Any, pl
 
 @pytest.mark.parametrize("command", [*READING, ("watch",), ("store",), ("hook", "--explain-last")])
 @pytest.mark.parametrize("form", [(), ("--json",)], ids=["text", "json"])
-def test_where_nobody_named_a_store_nothing_ran_yet(cli: Any, place: Path, command: Any, form: Any) -> None:
-    """Which is fine; nothing is listed, and none is made."""
+def test_a_missing_default_store_is_an_empty_one(cli: Any, place: Path, command: Any, form: Any) -> None:
+    """Nothing is listed, and no store is created."""
     answer = cli(*command, *form)
 
     assert (answer.code, answer.err.startswith("error")) == (0, False)
@@ -63,19 +63,18 @@ def test_where_nobody_named_a_store_nothing_ran_yet(cli: Any, place: Path, comma
 
 @pytest.fixture
 def nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A user without a name and a home, as of a container that was given any number."""
+    """A user without a name and a home directory, as in a container with an arbitrary uid."""
     for variable in ("HOME", "LOGNAME", "USER", "LNAME", "USERNAME", "XDG_STATE_HOME", "PROCTOR_STORE"):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setattr(os, "getuid", lambda: NOBODY)
 
 
-def test_somebody_without_a_name_is_called_by_their_number(nobody: None) -> None:
-    """What they do is recorded under it."""
+def test_a_user_without_a_name_is_recorded_by_their_uid(nobody: None) -> None:
     assert login_name() == f"uid {NOBODY}"
 
 
 def test_without_a_home_the_error_says_what_to_set(cli: Any, nobody: None) -> None:
-    """In place of an error of Python's."""
+    """Instead of an error of Python's."""
     answer = cli("runs")
 
     assert (answer.code, answer.out) == (2, "")

@@ -1,4 +1,4 @@
-"""`test`: sessions written as lists of calls, and the answers expected."""
+"""`test`: sessions written as lists of calls, with the expected decisions."""
 
 from pathlib import Path
 from typing import Any
@@ -33,8 +33,8 @@ def judged(cli: Any, place: Path) -> Any:
     return run
 
 
-def test_answers_as_expected_pass(judged: Any) -> None:
-    """Refused, also after a call that failed, allowed by what happened before, and held; a cancel is the last."""
+def test_expected_decisions_pass(judged: Any) -> None:
+    """Denied, also after a failed call; allowed because of earlier calls; pending. A cancel is the last."""
     answer = judged(
         "{tool: refund, expect: deny, rules: [lookup-first]}",
         "{tool: lookup, error: the database is down}",
@@ -48,8 +48,8 @@ def test_answers_as_expected_pass(judged: Any) -> None:
     assert (answer.code, answer.out, answer.err) == (0, "1 passed\n", "")
 
 
-def test_an_answer_that_was_not_expected_fails_and_is_shown(judged: Any) -> None:
-    """What was expected, what happened, the call marked; what follows is left out."""
+def test_an_unexpected_decision_fails_and_is_shown(judged: Any) -> None:
+    """The expected and the actual decision, with the call marked. Later calls are omitted."""
     answer = judged("{tool: lookup}", "{tool: refund, expect: deny}", "{tool: refund, expect: deny}")
 
     assert answer.code == 1
@@ -59,8 +59,8 @@ def test_an_answer_that_was_not_expected_fails_and_is_shown(judged: Any) -> None
     assert answer.out.endswith("0 passed, 1 failed\n")
 
 
-def test_a_call_that_only_a_budget_would_stop_says_that_budgets_do_not_count(cli: Any, place: Path) -> None:
-    """Other runs share them, so a test can't know what is left; a rule's answer needs no such note."""
+def test_a_call_that_only_a_budget_would_deny_has_a_note_about_budgets(cli: Any, place: Path) -> None:
+    """Other runs share them, so a test can't know what is left. A rule's decision needs no note."""
     place.joinpath("team.yaml").write_text("name: team\nbudgets: [{name: day, max_tool_calls: 1, window: day}]\n")
     place.joinpath("one.test.yaml").write_text(
         "policies: [team.yaml, {name: org, tool_rules: [{deny: [delete], action: deny}]}]\n"
@@ -75,8 +75,8 @@ def test_a_call_that_only_a_budget_would_stop_says_that_budgets_do_not_count(cli
     assert answer.out.count("tests count no budgets") == 1
 
 
-def test_the_rules_that_object_are_compared_where_they_are_given(judged: Any) -> None:
-    """All of them; the message says why."""
+def test_the_violated_rules_are_compared_if_given(judged: Any) -> None:
+    """All of them; the message has the reason."""
     (line,) = judged("{tool: refund, expect: deny, rules: [second-refund]}", options=("--json",)).lines
     (mismatch,) = line["mismatches"]
 
@@ -85,8 +85,8 @@ def test_the_rules_that_object_are_compared_where_they_are_given(judged: Any) ->
     assert mismatch["actual"].startswith("deny by `lookup-first`: ")
 
 
-def test_a_held_call_runs_only_where_it_has_an_outcome(judged: Any) -> None:
-    """With a result somebody approved it; else it was declined, and counts for no rule."""
+def test_a_pending_call_runs_only_if_it_has_an_outcome(judged: Any) -> None:
+    """With a result it was approved; otherwise it was declined, and counts for no rule."""
     held = "{tool: refund, expect: request_approval, rules: [second-refund]%s}"
     before = ("{tool: lookup}", "{tool: refund}")
     ran = judged(
@@ -108,10 +108,10 @@ def test_a_held_call_runs_only_where_it_has_an_outcome(judged: Any) -> None:
     (("push",), "    context: {user_role: guest}\n", 1, "actual:     deny"),
     (("push",), "    context: {user_role: admin}\n", 0, "1 passed"),
 ])  # fmt: skip
-def test_calls_may_be_names_and_a_test_has_an_answer_and_a_context(
+def test_calls_may_be_names_and_a_test_may_have_one_decision_and_a_context(
     judged: Any, calls: tuple[str, ...], more: str, code: int, words: str
 ) -> None:
-    """It is the answer to the last call; those before are allowed. The context is what rules name in `when`."""
+    """The decision is on the last call; earlier ones are allowed. The context has the values for `when`."""
     answer = judged(*calls, more=more)
 
     assert answer.code == code
@@ -163,10 +163,10 @@ OUTSIDE = (
         ),
     ],
 )
-def test_all_that_a_session_may_have_is_judged(cli: Any, place: Path, policies: str, test: str) -> None:
-    """What was used, time, responses, words of the user, an agent's names, an end without calls.
+def test_everything_in_a_session_is_evaluated(cli: Any, place: Path, policies: str, test: str) -> None:
+    """Usage, time, turns, messages of the user, an agent's tool names, an end without calls.
 
-    Policies may stand in the file, or be named; from standard input they are found from the current folder.
+    Policies may be in the file or named; from standard input, their paths are relative to the current folder.
     """
     answer = cli("test", "-", stdin=f"policies: [{policies}]\ntests: [{{name: one, {test}}}]\n")
 
@@ -192,10 +192,10 @@ X = "calls: [{tool: x}]"
     ("org.yaml", "{name: a, calls: [{tool: x, expect: cancel}, {tool: x}]}", "2:54: error: no call can follow one"),
     ("org.yaml", f"{{name: a, {X}}}, {{name: a, {X}}}", "2:47: error: another test is called `a`"),
 ])  # fmt: skip
-def test_a_mistake_in_a_file_is_reported_at_its_place(
+def test_a_mistake_in_a_file_is_reported_at_its_position(
     cli: Any, place: Path, policies: str, tests: str, place_and_message: str
 ) -> None:
-    """Exit code 2, before anything is judged."""
+    """Exit code 2, before anything is evaluated."""
     place.joinpath("bad.yaml").write_text(f"policies: [{policies}]\ntests: [{tests}]")
     answer = cli("test", "bad.yaml")
 
@@ -204,7 +204,7 @@ def test_a_mistake_in_a_file_is_reported_at_its_place(
 
 
 def test_the_problems_of_all_files_are_reported_at_once(cli: Any, place: Path) -> None:
-    """Of the tests, of the policies that they name, and of a policy in place of tests."""
+    """Of the tests, of the policies they name, and of a policy given instead of tests."""
     place.joinpath("wrong.yaml").write_text("name: wrong\nlimts: {}\n")
     place.joinpath("a.yaml").write_text("policies: [wrong.yaml]\ntests: []\n")
     answer = cli("test", "a.yaml", "none.yaml", "org.yaml")

@@ -1,4 +1,4 @@
-"""The command line on a store in PostgreSQL: every command takes its URL, and shows no password of it."""
+"""The command line with a PostgreSQL store: every command accepts its URL, and shows no password."""
 
 import os
 from collections.abc import Iterator
@@ -23,10 +23,12 @@ def _here(place: Path) -> None:
     """In an empty directory, with a store of its own."""
 
 
-def test_what_one_command_records_the_others_read(cli: Any, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A demonstration, then the lists, the session, its size, its integrity, its lines; the variable may be a URL.
+def test_events_recorded_by_one_command_are_read_by_the_others(
+    cli: Any, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A demo, then the lists, the session, its size, its integrity, its lines; the variable may be a URL.
 
-    The tables are made by their owner, before anybody else looks.
+    Their owner creates the tables before anyone else reads them.
     """
     assert "`proctor store --make` creates one" in cli("store", "--store", url).err
     made = cli("store", "--make", "--store", url, "--json")
@@ -54,8 +56,8 @@ def test_what_one_command_records_the_others_read(cli: Any, url: str, monkeypatc
     assert cli("kill", "--lift", "--store", url).code == 0
 
 
-def test_a_record_goes_from_a_file_to_a_database_and_back_byte_for_byte(cli: Any, url: str) -> None:
-    """Under its own numbers; what was pruned stays accounted for."""
+def test_a_log_survives_export_to_a_database_and_back_byte_for_byte(cli: Any, url: str) -> None:
+    """With its own numbers. Pruned sessions stay listed."""
     assert cli("demo", "--store", "a.db").code == 0
     assert cli("export", "--store", "a.db", "-o", "a.jsonl").code == 0
     assert cli("import", "a.jsonl", "--store", url).code == 0
@@ -68,8 +70,8 @@ def test_a_record_goes_from_a_file_to_a_database_and_back_byte_for_byte(cli: Any
     assert cli("runs", "--store", url, "--json").lines == []
 
 
-def test_a_database_without_a_store_is_reported_as_such(cli: Any, url: str) -> None:
-    """What only reads makes no tables there."""
+def test_a_database_without_a_store_is_reported(cli: Any, url: str) -> None:
+    """Read commands create no tables there."""
     for command in (("runs",), ("show", "last"), ("store",), ("audit", "verify"), ("prune", "--older-than", "1d")):
         ended = cli(*command, "--store", url)
 
@@ -77,8 +79,8 @@ def test_a_database_without_a_store_is_reported_as_such(cli: Any, url: str) -> N
     assert cli("demo", "--store", url).code == 0
 
 
-def test_what_is_wrong_with_a_url_is_reported_without_its_password(cli: Any) -> None:
-    """A server, a role, a password or a database that does not exist; an invalid URL."""
+def test_an_error_in_a_url_is_reported_without_its_password(cli: Any) -> None:
+    """A missing server, role or database, a wrong password, an invalid URL."""
     there = urlsplit(server_url())
     host = there.netloc.rpartition("@")[2]
     refused = "this role" if VARIABLE in os.environ else "does not let this role in with this password"
@@ -97,7 +99,7 @@ def test_what_is_wrong_with_a_url_is_reported_without_its_password(cli: Any) -> 
 
 
 def test_a_newer_store_is_not_touched(cli: Any, url: str) -> None:
-    """It says which version it reads."""
+    """The error has the supported version."""
     import psycopg
 
     assert cli("demo", "--store", url).code == 0

@@ -1,4 +1,4 @@
-"""The command line as a process: signals, pipes, terminals, and what it imports."""
+"""The command line as a process: signals, pipes, terminals, and its imports."""
 
 import json
 import os
@@ -20,7 +20,7 @@ from tests.forked_programs import warm_proctor
 
 ESCAPE = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 IMPATIENCE = {signal.SIGINT: 2}
-"""How often a signal is sent that does no more when it comes again; another's second one ends the program at once."""
+"""How often a signal is sent that has no further effect; the second of any other ends the program at once."""
 PROCTOR = (sys.executable, "-m", "proctor")
 
 
@@ -31,8 +31,8 @@ def call(*arguments: str, **more: Any) -> subprocess.CompletedProcess[str]:
 def on_terminal(
     *arguments: str, program: Any = PROCTOR, columns: int = 80, typed: bytes = b"", answer: bytes = b"", **env: str
 ) -> tuple[int, str]:
-    """Run on a terminal with a given number of columns; returns the exit code and the output. `typed` is there before
-    the program is, the `answer` comes to its question.
+    """Run on a terminal of this width; the exit code and the output. `typed` is there before the program starts, the
+    `answer` follows its question.
     """
     pid, terminal = pty.fork()
     if pid == 0:
@@ -43,7 +43,7 @@ def on_terminal(
     while True:
         try:
             chunk = os.read(terminal, 65536)
-        except OSError:  # Linux says so when the other side is gone
+        except OSError:  # Linux reports it so when the other side is gone
             break
         if not chunk:
             break
@@ -61,9 +61,9 @@ def _here(place: Path) -> None:
 
 
 @pytest.mark.parametrize("read", ["click", "yaml", "proctor.supervisor.redaction"])
-def test_a_ctrl_c_while_the_program_is_read_in_is_no_traceback(read: str) -> None:
-    """It says what a later one says; also while an error is told, which is searched for secrets. A library that is
-    half read in may fail in another way.
+def test_a_ctrl_c_during_the_imports_is_no_traceback(read: str) -> None:
+    """The message is the usual one, also while an error is printed, which is searched for secrets. A library that is
+    partly imported may fail in another way.
     """
     raised = "AttributeError" if read == "yaml" else "KeyboardInterrupt"
     code = (
@@ -83,7 +83,7 @@ def test_a_ctrl_c_while_the_program_is_read_in_is_no_traceback(read: str) -> Non
 
 
 def test_help_is_quick_because_little_is_imported() -> None:
-    """No judge, no supervisor, no drawing of tables for a page of text."""
+    """No monitor, no supervisor, no tables for a page of text."""
     code = (
         "import sys\nfrom proctor.adapters.cli import main\n"
         "try:\n    main(['--help'])\nexcept SystemExit:\n    pass\n"
@@ -97,7 +97,7 @@ def test_help_is_quick_because_little_is_imported() -> None:
 
 
 def test_every_command_has_help_and_json() -> None:
-    """As the table promises; the help fits a terminal of 80 columns."""
+    """As in the documented table. The help fits a terminal of 80 columns."""
     from proctor.adapters.cli.app import COMMANDS, app
 
     context: Any = None
@@ -113,7 +113,7 @@ def test_every_command_has_help_and_json() -> None:
 
 
 def test_the_help_lists_the_commands_in_sections(cli: Any) -> None:
-    """Six headings, and below them every command once."""
+    """Six headings, and every command once."""
     from proctor.adapters.cli.app import SECTIONS
 
     parts = [part.splitlines() for part in cli("--help").out.split("\n\n")]
@@ -127,7 +127,7 @@ def test_the_help_lists_the_commands_in_sections(cli: Any) -> None:
 
 @pytest.mark.parametrize("words", ["schema", "show last", "show last --json", "tail", "tail --json", "export"])
 def test_a_full_disk_is_one_message(words: str, ran: Any) -> None:
-    """It is the machine that failed: exit code 3, and nobody takes half a record for a whole one."""
+    """The machine failed: exit code 3, so that nobody takes half an event for a whole one."""
     with open("/dev/full", "wb") as full:
         ended = subprocess.run(
             [*PROCTOR, *words.split()], stdout=full, stderr=subprocess.PIPE, text=True, timeout=PATIENCE_S
@@ -146,8 +146,8 @@ def test_a_full_disk_is_one_message(words: str, ran: Any) -> None:
         ("schema 1</dev/null", 3, "error: the output cannot be written: bad file descriptor\n"),
     ],
 )
-def test_a_stream_opened_the_other_way_round_is_one_message(words: str, code: int, why: str) -> None:
-    """A slip of the shell's."""
+def test_a_stream_opened_in_the_wrong_direction_is_one_message(words: str, code: int, why: str) -> None:
+    """As by a mistake in the shell."""
     ended = subprocess.run(
         f"{' '.join(PROCTOR)} {words}", shell=True, capture_output=True, text=True, timeout=PATIENCE_S
     )
@@ -158,8 +158,8 @@ def test_a_stream_opened_the_other_way_round_is_one_message(words: str, code: in
 @pytest.mark.parametrize(
     "words", ["hook status", "hook uninstall", "adapters", "mcp --policy $OLDPWD/org.yaml -- cat"]
 )
-def test_a_removed_folder_is_one_message(words: str, tmp_path: Path) -> None:
-    """Of the commands that need to know where they are."""
+def test_a_removed_working_directory_is_one_message(words: str, tmp_path: Path) -> None:
+    """Of the commands that need it."""
     shell = f"mkdir gone && cd gone && rmdir ../gone && exec {' '.join(PROCTOR)} {words}"
     ended = subprocess.run(shell, shell=True, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_S)
 
@@ -172,7 +172,7 @@ def test_a_removed_folder_is_one_message(words: str, tmp_path: Path) -> None:
     *("run --adapter shell --store ../runs.db --session \udcff pwd", "init --agent claude --hook --yes"),
 ])  # fmt: skip
 def test_a_name_that_is_not_utf_8_is_one_message(words: str, place: Path) -> None:
-    """A folder's, in which the store would be, the run, or the hook's policy; a session's."""
+    """The folder of the store, of the run, or of a hook's policy; a session's name."""
     folder = place / "\udcff"
     folder.mkdir()
     ended = call(*words.split(), cwd=folder, env={**os.environ, "PROCTOR_STORE": "runs.db"})
@@ -183,7 +183,7 @@ def test_a_name_that_is_not_utf_8_is_one_message(words: str, place: Path) -> Non
 
 @pytest.mark.parametrize("streams", [">&- 2>&- <&-", "2>/dev/full >/dev/null"])
 def test_closed_streams_are_no_error(place: Path, streams: str) -> None:
-    """Nor is a standard error that takes nothing. The exit code still tells the shell: fine, violated, bad input."""
+    """Nor is a standard error that accepts nothing. The exit code is right: fine, violated, bad input."""
     place.joinpath("zero.yaml").write_text("name: zero\nlimits: {max_turns: 0}\n")
     for name, code in (("org.yaml", 0), ("zero.yaml", 1), ("none.yaml", 2)):
         shell = f"{' '.join(PROCTOR)} check {name} {streams}"
@@ -192,8 +192,8 @@ def test_closed_streams_are_no_error(place: Path, streams: str) -> None:
         assert (ran.returncode, ran.stdout, ran.stderr) == (code, "", "")
 
 
-def test_output_is_utf_8_whatever_the_locale(place: Path) -> None:
-    """Programs read it; what is no text is escaped."""
+def test_output_is_utf_8_in_any_locale(place: Path) -> None:
+    """Programs read it. Bytes that are no text are escaped."""
     item = {"type": "tool_call", "id": "c", "name": "delete", "input": {"a": "\u6f22\U0001f600"}}
     place.joinpath("t.jsonl").write_text(json.dumps({"id": "s\u00e9", "events": [item]}) + "\n")
     plain = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
@@ -229,7 +229,7 @@ def test_a_signal_ends_the_run_in_order(place: Path, cli: Any, sent: signal.Sign
 
 
 def test_the_loss_of_a_terminal_ends_the_run_in_order(place: Path, cli: Any) -> None:
-    """Nobody is left to read; what the run started is ended, and its end is stored."""
+    """The run's processes are ended, and its end is stored."""
     arguments = ("run", "--adapter", "shell", "--policy", "org.yaml", "sleep 600")
     pid, terminal = pty.fork()
     if pid == 0:
@@ -242,8 +242,8 @@ def test_the_loss_of_a_terminal_ends_the_run_in_order(place: Path, cli: Any) -> 
     assert cli("show", "--json", "last").lines[-1]["type"] == "run_cancelled"
 
 
-def test_an_error_nobody_expected_is_one_message(monkeypatch: pytest.MonkeyPatch, cli: Any) -> None:
-    """With the way to its details, which `--debug` gives; exit code 3."""
+def test_an_unexpected_error_is_one_message(monkeypatch: pytest.MonkeyPatch, cli: Any) -> None:
+    """With the way to its details, `--debug`; exit code 3."""
 
     def broken() -> None:
         raise RuntimeError("a fault")
@@ -258,8 +258,8 @@ def test_an_error_nobody_expected_is_one_message(monkeypatch: pytest.MonkeyPatch
     assert "Traceback" in debugged.err
 
 
-def test_an_installation_that_is_older_than_its_files_is_reported(monkeypatch: pytest.MonkeyPatch, cli: Any) -> None:
-    """As an editable one is after a `git pull` that brought a new file."""
+def test_an_installation_older_than_its_files_is_reported(monkeypatch: pytest.MonkeyPatch, cli: Any) -> None:
+    """As an editable one after a `git pull` with a new file."""
     monkeypatch.setitem(sys.modules, "proctor.adapters.cli.commands.policies", None)
     answer = cli("schema")
 
@@ -267,8 +267,10 @@ def test_an_installation_that_is_older_than_its_files_is_reported(monkeypatch: p
     assert "proctor.adapters.cli.commands.policies" in answer.err
 
 
-def test_colour_is_for_terminals_that_do_not_refuse_it() -> None:
-    """NO_COLOR is respected: no escape sequence is left, the words say it all. An empty one does not count."""
+def test_colour_is_used_only_on_terminals_that_allow_it() -> None:
+    """With NO_COLOR there is no escape sequence, and the text has all information. An empty NO_COLOR does
+    not count.
+    """
     run = ("run", "--adapter", "shell", "--policy", "org.yaml", "echo 1")
     for command in (("check", "org.yaml"), run, ("runs",), ("explain", "last")):
         code, shown = on_terminal(*command, program=[warm_proctor()], NO_COLOR="1")
@@ -285,8 +287,10 @@ ASKED = ("run", "--adapter", "scripted", "--set", "script=agent.yaml", "--policy
     ("typed", "answer", "kind"),
     [(b"n\n", b"y\n", "tool_approval_granted"), (b"y\n", b"maybe\nn\n", "tool_approval_denied")],
 )
-def test_an_approval_is_asked_at_the_terminal(place: Path, cli: Any, typed: bytes, answer: bytes, kind: str) -> None:
-    """With the whole input; anything but yes or no is asked again. What was typed before does not count."""
+def test_an_approval_is_asked_for_at_the_terminal(
+    place: Path, cli: Any, typed: bytes, answer: bytes, kind: str
+) -> None:
+    """With the whole input. Anything but yes or no is asked again. Earlier typing does not count."""
     place.joinpath("agent.yaml").write_text("tools: [deploy]\nsteps:\n  - call: deploy\n    input: {to: prod}\n")
     code, shown = on_terminal(*ASKED, typed=typed, answer=answer)
 
@@ -295,8 +299,8 @@ def test_an_approval_is_asked_at_the_terminal(place: Path, cli: Any, typed: byte
     assert kind in [line["type"] for line in cli("show", "--json", "last").lines]
 
 
-def test_a_run_in_the_background_leaves_what_is_typed_to_the_shell(place: Path, cli: Any) -> None:
-    """It would be stopped if it read that, its clocks with it; others answer, or nobody in time."""
+def test_a_run_in_the_background_leaves_the_input_to_the_shell(place: Path, cli: Any) -> None:
+    """Reading it would suspend the run and its clocks. Others answer, or the request expires."""
     place.joinpath("agent.yaml").write_text("tools: [deploy]\nsteps:\n  - call: deploy\n")
     policy = place / "team.yaml"
     policy.write_text(policy.read_text().replace("timeout_s: 30", "timeout_s: 1"))
@@ -313,7 +317,7 @@ def test_a_run_in_the_background_leaves_what_is_typed_to_the_shell(place: Path, 
     (b"nobody\nclaude\ny\n", "next: claude", True),
 ])  # fmt: skip
 def test_init_asks_on_a_terminal(place: Path, typed: bytes, following: str, hooked: bool) -> None:
-    """The agent, and of Claude whether the hooks are wanted."""
+    """For the agent, and for Claude Code whether to install the hooks."""
     code, shown = on_terminal("init", typed=typed)
 
     assert code == 0
@@ -322,8 +326,8 @@ def test_init_asks_on_a_terminal(place: Path, typed: bytes, following: str, hook
 
 
 def test_a_terminal_of_80_columns_is_enough(cli: Any, place: Path) -> None:
-    """No line is longer: whole words, ids and times, and what is too long goes on below; only a prompt is cut, and a
-    command that can be copied is one line.
+    """No line is longer. Words, ids and times stay whole, and long text is wrapped; only a prompt is cut. A command
+    to copy is one line.
     """
     cli("run", "--adapter", "shell", "--policy", "org.yaml", f"true {'and so on ' * 20}")
     warm: dict[str, Any] = {"program": [warm_proctor()], "NO_COLOR": "1"}
@@ -344,8 +348,8 @@ def test_a_terminal_of_80_columns_is_enough(cli: Any, place: Path) -> None:
     assert {line[:4] for line in plain.splitlines() if "word" in line} == {"  in", "even"}
 
 
-def test_a_long_line_of_a_failure_wraps_below_its_beginning(place: Path) -> None:
-    """On a terminal, each field and each call; elsewhere a line stays a line."""
+def test_a_long_line_of_a_failure_is_wrapped_and_indented(place: Path) -> None:
+    """On a terminal, for each field and each call; elsewhere a line stays a line."""
     words = "word " * 40
     call_item = {"type": "tool_call", "id": "c", "name": "delete", "input": {"a": words, "b": words, "c": words}}
     place.joinpath("t.jsonl").write_text(json.dumps({"id": f"session {words}", "events": [call_item]}) + "\n")
@@ -362,10 +366,10 @@ BIG = {"name": "big", "nets": [f"require a{n} before b{n}" for n in range(1_000)
 
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_while_preflight_checks_a_big_policy_ends_the_program_in_order(
+def test_a_signal_during_preflight_of_a_large_policy_ends_the_program_in_order(
     place: Path, cli: Any, sent: signal.Signals
 ) -> None:
-    """The store is open, so the check goes on: exit code 3, one line, no run, and nothing is left to do the work."""
+    """The store is open, so preflight runs in a thread: exit code 3, one line, no run, and no thread left."""
     place.joinpath("big.json").write_text(json.dumps(BIG))
     line = [*PROCTOR, "run", "--store", "s.db", "--adapter", "shell", "--policy", "big.json", "sleep 71007"]
     process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

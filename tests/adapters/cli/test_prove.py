@@ -1,4 +1,4 @@
-"""`prove`: questions about every session, answered by a proof or by a session that shows otherwise."""
+"""`prove`: questions about every session, answered by a proof or a counterexample."""
 
 import json
 import os
@@ -45,7 +45,7 @@ def proved(cli: Any, place: Path) -> Any:
 def test_a_question_has_an_answer_and_an_exit_code(
     proved: Any, question: tuple[str, ...], code: int, verdict: str
 ) -> None:
-    """0 proved, 1 refuted with a session whose last call is the one in question."""
+    """0 proved; 1 refuted, with a session that ends with the call in question."""
     answer = proved(*question, "--json")
     (line,) = answer.lines
 
@@ -55,8 +55,8 @@ def test_a_question_has_an_answer_and_an_exit_code(
     assert all({"tool", "input", "decision", "outcome"} <= set(call) for call in line["session"])
 
 
-def test_a_session_reads_well_in_80_columns(proved: Any) -> None:
-    """Calls with inputs, each with its decision; the last is the one in question."""
+def test_a_session_is_readable_in_80_columns(proved: Any) -> None:
+    """Calls with inputs and decisions; the last is the one in question."""
     long = "x" * 200
     answer = proved("--reach", f'pay(amount>5000, to="{long}")')
 
@@ -67,7 +67,7 @@ def test_a_session_reads_well_in_80_columns(proved: Any) -> None:
 
 
 def test_several_questions_are_answered_each_on_a_line(proved: Any) -> None:
-    """In the order of the options; the exit code is of the worst."""
+    """In the order of the options. The exit code is the worst."""
     answer = proved("--no-looser-than", "looser.yaml", "--reach", "pay", "--reach", "approve(x=1)", "--json")
 
     assert [line["question"] for line in answer.lines] == [
@@ -80,8 +80,8 @@ def test_several_questions_are_answered_each_on_a_line(proved: Any) -> None:
     *("{tool: pay, where: [{path: $.amount, gt: 5}]}", '[refund, {"tool": "pay"}]', "pay(to~'^x')"),
     'pay($.order.id="7", order.sum<=3)',
 ])  # fmt: skip
-def test_a_call_is_written_in_several_ways(cli: Any, place: Path, call: str) -> None:
-    """As a selector of a rule, with a text in single quotes, with paths as conditions have them."""
+def test_a_call_can_be_written_in_several_ways(cli: Any, place: Path, call: str) -> None:
+    """As a rule's selector, with text in single quotes, with paths as in conditions."""
     place.joinpath("open.yaml").write_text("name: open\nrules: []\n")
     assert cli("prove", "open.yaml", "--reach", call).code == 1
 
@@ -91,18 +91,18 @@ def test_a_call_is_written_in_several_ways(cli: Any, place: Path, call: str) -> 
     *(("[" * 9_999, 1), (f"pay(a={'[' * 99_999})", 7)),
     *(('pay(a~"[")', 1), ("p[", 1), ("{tool: pay, where: [{path: $.a, within: 'x*'}]}", 1)),
 ])  # fmt: skip
-def test_what_is_no_call_is_refused_where_it_goes_wrong(cli: Any, place: Path, call: str, column: int) -> None:
-    """Exit code 2, with the column."""
+def test_an_invalid_call_is_an_error_at_its_column(cli: Any, place: Path, call: str, column: int) -> None:
+    """Exit code 2."""
     place.joinpath("open.yaml").write_text("name: open\nrules: []\n")
     answer = cli("prove", "open.yaml", "--reach", call)
     assert (answer.code, answer.out) == (2, "")
     assert answer.err.startswith(f"--reach:1:{column}: error: ")
 
 
-def test_a_counterexample_becomes_a_test_a_session_and_a_picture(cli: Any, proved: Any, place: Path) -> None:
-    """The policy lets it through and the property does not; the test passes until the policy is mended.
+def test_a_counterexample_becomes_a_test_a_session_and_a_diagram(cli: Any, proved: Any, place: Path) -> None:
+    """The policy allows it and the property does not. The test passes until the policy is fixed.
 
-    The test names the policy's file from where it stands; the picture has the calls in order, the last one marked.
+    The test has the relative path of the policy. The diagram has the calls in order, with the last one marked.
     """
     place.joinpath("tests").mkdir()
     kept = ("--write-test", "tests/found.yaml", "--write-session", "found.jsonl", "--graph", "found.mmd")
@@ -144,8 +144,8 @@ PROPERTIES = {
 
 
 @pytest.mark.parametrize(("property", "tools"), ANSWERED, ids=[property for property, _ in ANSWERED])
-def test_a_kept_session_is_judged_as_it_was_shown(cli: Any, place: Path, property: str, tools: str) -> None:
-    """By `eval`, and by `test` where a test can say it; each action is, and the context goes with it."""
+def test_a_saved_session_is_evaluated_as_it_was_shown(cli: Any, place: Path, property: str, tools: str) -> None:
+    """By `eval`, and by `test` if a test can express it. Each action is right, and the context is included."""
     place.joinpath("policy.yaml").write_text(EVERY_ACTION)
     place.joinpath("property.yaml").write_text(f"name: property\nrules: [{PROPERTIES[property]}]\n")
     offered = () if tools == "any" else ("--tools", tools)
@@ -166,8 +166,8 @@ def test_a_kept_session_is_judged_as_it_was_shown(cli: Any, place: Path, propert
     assert place.joinpath("found.yaml").exists() is (property in ("pay, look", "report in prod"))
 
 
-def test_a_call_that_ends_late_is_shown_so_and_kept_so(cli: Any, place: Path) -> None:
-    """Tests that were running while a file changed: a test cannot say it, a recorded session can."""
+def test_a_call_that_ends_late_is_shown_and_saved_so(cli: Any, place: Path) -> None:
+    """Such as tests that ran while a file changed. A test can't express it, a recorded session can."""
     place.joinpath("policy.yaml").write_text("""\
 name: tested
 on_violation: deny
@@ -207,15 +207,15 @@ rules: [{type: precondition, tool: pay, requires: [{turns_gte: 2}]}]
     assert (nowhere.code, "there is no folder `gone`" in nowhere.err) == (2, True)
 
 
-def test_nothing_is_written_where_nothing_is_refuted(proved: Any, place: Path) -> None:
-    """It says so, and the exit code stays."""
+def test_nothing_is_written_if_nothing_is_refuted(proved: Any, place: Path) -> None:
+    """It says so, and the exit code is the same."""
     answer = proved("--same-as", "payments.yaml", "--write-test", "found.yaml")
 
     assert (answer.code, place.joinpath("found.yaml").exists()) == (0, False)
     assert "nothing is refuted" in answer.err
 
 
-def test_without_a_question_rules_that_do_nothing_are_found(cli: Any, place: Path) -> None:
+def test_without_a_question_rules_without_effect_are_found(cli: Any, place: Path) -> None:
     """Each rule and each tool is a question."""
     rules = "[{id: few, type: count, tool: pay, max: 2}, {id: more, type: count, tool: pay, max: 5}]"
     place.joinpath("odd.yaml").write_text(f"{{name: odd, on_violation: deny, rules: {rules}}}")
@@ -233,7 +233,7 @@ NO_SHELL = "name: no-shell\non_violation: deny\ntool_rules: [{deny: [bash]}]\n"
 
 @pytest.mark.parametrize(("call", "policies"), [("Bash", True), ("Bsh", False), ("Bash(a=1, a=2)", False)])
 def test_a_proof_that_needs_no_policy_says_so(cli: Any, place: Path, call: str, policies: bool) -> None:
-    """A tool that the agent does not have, inputs that contradict one another; `Bash` of Claude Code is `bash`."""
+    """A tool that the agent lacks, contradictory inputs. `Bash` of Claude Code is `bash`."""
     place.joinpath("no-shell.yaml").write_text(NO_SHELL)
     answer = cli("prove", "no-shell.yaml", "--reach", call, "--adapter", "claude", "--json")
 
@@ -242,7 +242,7 @@ def test_a_proof_that_needs_no_policy_says_so(cli: Any, place: Path, call: str, 
 
 
 def test_tools_of_servers_are_added_to_those_of_the_agent(cli: Any, place: Path) -> None:
-    """What was not looked at is said: the agent has only these."""
+    """The answer lists what was not searched: the agent has only these tools."""
     place.joinpath("no-shell.yaml").write_text(NO_SHELL)
     words = ("prove", "no-shell.yaml", "--reach", "mcp__hub__delete", "--adapter", "claude", "--json")
 
@@ -252,10 +252,10 @@ def test_tools_of_servers_are_added_to_those_of_the_agent(cli: Any, place: Path)
 
 
 @pytest.mark.parametrize(("tools", "verdict"), [("hub_delete", "refuted"), ("hub", "proved")])
-def test_the_tool_of_a_server_is_proved_about_by_the_agents_name_of_it(
+def test_a_servers_tool_is_proved_about_by_the_agents_name_of_it(
     cli: Any, place: Path, tools: str, verdict: str
 ) -> None:
-    """That the agent may have servers gives it no tool that nobody named."""
+    """That the agent may have servers adds no unnamed tool."""
     place.joinpath("no-shell.yaml").write_text(NO_SHELL)
     words = ("prove", "no-shell.yaml", "--reach", "mcp__*", "--adapter", "opencode", "--json")
 
@@ -272,8 +272,8 @@ tool_rules: [{deny: [git-push]}, {deny: [shells]}]
 
 
 @pytest.mark.parametrize("call", ["git-push", "shells"])
-def test_a_name_of_the_policies_own_is_no_misspelt_one(cli: Any, place: Path, call: str) -> None:
-    """A virtual tool and an alias stay known when the rules are left out."""
+def test_a_name_that_a_policy_defines_is_not_misspelt(cli: Any, place: Path, call: str) -> None:
+    """A virtual tool and an alias stay known without the rules."""
     place.joinpath("v.yaml").write_text(VIRTUAL)
     answer = cli("prove", "v.yaml", "--reach", call, "--tools", "bash", "--json")
 
@@ -282,7 +282,7 @@ def test_a_name_of_the_policies_own_is_no_misspelt_one(cli: Any, place: Path, ca
 
 
 def test_a_test_that_passes_without_its_policy_says_so(cli: Any, place: Path) -> None:
-    """A misspelt tool, inputs that contradict one another; neither is an error."""
+    """A misspelt tool or contradictory inputs are no errors."""
     place.joinpath("no-shell.yaml").write_text("name: no-shell\non_violation: deny\ntool_rules: [{deny: [bash]}]\n")
     unreachable = ("bash", "bsh", "bash(a=1, a=2)")
     blocks = "".join(f"  - {{unreachable: '{call}', tools: [bash]}}\n" for call in unreachable)
@@ -310,8 +310,8 @@ prove:
 """
 
 
-def test_test_files_prove_as_well(cli: Any, proved: Any, place: Path) -> None:
-    """Each `prove` is a test, which is called as its question where it has no name; a session shows why one fails."""
+def test_test_files_may_have_proofs(cli: Any, proved: Any, place: Path) -> None:
+    """Each `prove` is a test; without a name it has its question's. A counterexample shows why one fails."""
     place.joinpath("prove.yaml").write_text(PROVE)
     lines = cli("test", "prove.yaml", "--json").lines
     shown = cli("test", "prove.yaml")
@@ -340,7 +340,7 @@ def test_test_files_prove_as_well(cli: Any, proved: Any, place: Path) -> None:
     ("{reachable: pay}", "unknown key `reachable`"),
 ])  # fmt: skip
 def test_a_bad_prove_block_is_one_message(cli: Any, proved: Any, place: Path, block: str, words: str) -> None:
-    """Exit code 2, with the place where it can be known."""
+    """Exit code 2, with the position if it is known."""
     place.joinpath("bad.yaml").write_text(f"policies: [payments.yaml]\nprove:\n  - {block}\n")
     answer = cli("test", "bad.yaml")
 
@@ -354,8 +354,8 @@ MANY = "name: many\non_violation: deny\nrules:\n" + "".join(
 SLOW = "name: slow\nrules: [{type: count, tool: 't?', max: 170}]\n"
 
 
-def test_a_long_search_says_so_and_ctrl_c_gives_what_is_known(place: Path) -> None:
-    """On a terminal, after a second; then the question is `unknown`, exit code 3."""
+def test_a_long_search_says_so_and_ctrl_c_prints_what_is_known(place: Path) -> None:
+    """On a terminal, after a second. The question is then `unknown`, exit code 3."""
     place.joinpath("slow.yaml").write_text(SLOW)
     place.joinpath("many.yaml").write_text(MANY)
     words = ("prove", "many.yaml", "--property", "slow.yaml", "--tools", ",".join(f"t{n}" for n in range(8)))
@@ -374,8 +374,8 @@ def test_a_long_search_says_so_and_ctrl_c_gives_what_is_known(place: Path) -> No
     assert json.loads(out)["verdict"] == "unknown"
 
 
-def test_what_changed_between_two_policies_is_shown_one_session_each(cli: Any, proved: Any) -> None:
-    """Which way, by which rule, and what each answers to the last call; all of it in 80 columns."""
+def test_differences_of_two_policies_are_shown_one_session_each(cli: Any, proved: Any) -> None:
+    """The direction, the rule, and both decisions on the last call; all in 80 columns."""
     found = cli("diff", "looser.yaml", "stricter.yaml", "--prove", "--json")
     shown = cli("diff", "looser.yaml", "stricter.yaml", "--prove")
     [line] = found.lines
@@ -388,8 +388,8 @@ def test_what_changed_between_two_policies_is_shown_one_session_each(cli: Any, p
     assert shown.out.endswith("1 difference\n")
 
 
-def test_policies_that_answer_alike_do_not_differ(cli: Any, place: Path) -> None:
-    """However they are written; a budget more may refuse."""
+def test_policies_that_decide_alike_do_not_differ(cli: Any, place: Path) -> None:
+    """In any spelling. An additional budget may deny."""
     place.joinpath("old.yaml").write_text(PAYMENTS)
     place.joinpath("same.yaml").write_text(f"{PAYMENTS}  - {{id: four, type: count, tool: pay, max: 4}}\n")
     place.joinpath("budget.yaml").write_text(
@@ -408,10 +408,10 @@ def test_policies_that_answer_alike_do_not_differ(cli: Any, place: Path) -> None
     (("--prove", "--format", "claude"), "leave out the traces"),
     ((), "give recorded sessions"),
 ])  # fmt: skip
-def test_a_proof_of_what_changed_takes_no_traces(
+def test_a_proof_of_differences_takes_no_traces(
     proved: Any, cli: Any, arguments: tuple[str, ...], words: str
 ) -> None:
-    """And without it there is something to compare them by."""
+    """Without `--prove`, traces are required."""
     answer = cli("diff", "payments.yaml", "stricter.yaml", *arguments)
 
     assert (answer.code, answer.out) == (2, "")

@@ -1,4 +1,4 @@
-"""`prove --graph`: the session that was found, and where each rule stands after it."""
+"""`prove --graph`: the counterexample, and the state of each rule after it."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ BOUND = "rules: [{id: bound, type: precondition, tool: pay, requires: [{prior: a
         "rules: [{id: none, type: blocklist, tools: [pay]}]",
         "1. pay()|the user writes #quot;yes!#quot;|allow, running|against none", {}, id="a message of the user"),
 ])  # fmt: skip
-def test_a_picture_shows_where_each_rule_stood(
+def test_a_diagram_shows_the_state_of_each_rule(
     cli: Any, place: Path, stack: str, property: str, last: str, standing: dict[str, str]
 ) -> None:
-    """The last call with what it breaks, and tools, rules and nets of both policies in their state after it."""
+    """The last call with its violation, and tools, rules and nets of both policies in their state after it."""
     place.joinpath("stack.yaml").write_text(f"name: stack\non_violation: deny\n{stack}\n")
     place.joinpath("kept.yaml").write_text(f"name: kept\non_violation: deny\n{property}\n")
     cli("prove", "stack.yaml", "--property", "kept.yaml", "--graph", "found.mmd")
@@ -67,14 +67,14 @@ def test_a_picture_shows_where_each_rule_stood(
 
 
 def nodes_drawn(mermaid: str) -> dict[str, str]:
-    """The text of each node, its lines parted by `|`, with its state."""
+    """The text of each node, with lines separated by `|`, and its state."""
     states = dict(re.findall(r"^ +class (\w+) (\w+)$", mermaid, re.MULTILINE))
     nodes = re.findall(r'^ +(\w+)\W+"(.*)"\W+:::\w+$', mermaid, re.MULTILINE)
     return {re.sub("<br/>", "|", re.sub("</?small>", "", text)): states.get(id, "") for id, text in nodes}
 
 
-def test_a_picture_of_several_stacks_says_whose_rule_is_broken(cli: Any, place: Path) -> None:
-    """Two policies beside a base that has a rule of the same name."""
+def test_a_diagram_of_several_stacks_says_whose_rule_is_violated(cli: Any, place: Path) -> None:
+    """Two policies, and a base with a rule of the same name."""
     for name, rule in {
         "org": "{id: ordered, type: before, first: test, then: push}",
         "team": "{id: few, type: count, tool: push, max: 2}",
@@ -88,7 +88,7 @@ def test_a_picture_of_several_stacks_says_whose_rule_is_broken(cli: Any, place: 
     assert (shown["before|ordered|deny"], shown["push|at most 2|at most 1"]) == ("open", "shut")
 
 
-def test_a_picture_says_in_which_context_the_session_is(cli: Any, place: Path) -> None:
+def test_a_diagram_has_the_context_of_the_session(cli: Any, place: Path) -> None:
     """One in which the rule does not apply."""
     closed = "rules: [{id: none, type: blocklist, tools: [pay], when: [{path: $.user_role, not_equals: admin}]}]"
     place.joinpath("stack.yaml").write_text(f"name: stack\non_violation: deny\n{closed}\n")

@@ -1,4 +1,4 @@
-"""`reap`: runs whose supervisor is gone are ended, with what they left running."""
+"""`reap`: lost runs are ended, with their orphan processes."""
 
 import json
 import os
@@ -30,7 +30,7 @@ RUN = ["run", "--adapter", "scripted", "--set", "script=agent.yaml", "--json", "
 
 
 def killed_run(place: Path) -> dict[str, Any]:
-    """The first event of a run whose supervisor was killed while its agent said nothing."""
+    """The first event of a run whose supervisor was killed while its agent was silent."""
     place.joinpath("agent.yaml").write_text("steps:\n  - silence: forever\n")
     command = [*PROCTOR, *RUN, "org.yaml", "go"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
@@ -42,8 +42,8 @@ def killed_run(place: Path) -> dict[str, Any]:
 
 
 def test_a_lost_run_is_listed_as_lost_and_ended_by_reap(cli: Cli, place: Path) -> None:
-    """Once: it is there with its owner, then it has one end that says so; nothing is left to do, as where there is
-    no store.
+    """Once: it is listed with its owner, then it has one end with the reason. After that, as without a store, nothing
+    is left to do.
     """
     assert (cli("reap").code, cli("reap").err) == (0, "nothing to end: there are no lost runs\n")
     started = killed_run(place)
@@ -62,7 +62,7 @@ def test_a_lost_run_is_listed_as_lost_and_ended_by_reap(cli: Cli, place: Path) -
 
 
 async def worked(run_id: str, store: Store) -> None:
-    """A worker of the fleet looks after the store."""
+    """A worker of the fleet checks the store."""
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(Worker(store).run)
         token = 0
@@ -72,8 +72,10 @@ async def worked(run_id: str, store: Store) -> None:
 
 
 @pytest.mark.parametrize("how", ["reap", "kill", "cancel", "worker"])
-def test_what_a_lost_run_left_running_is_ended(cli: Cli, place: Path, how: str) -> None:
-    """By its mark, and on record; a process of a run that is called alike in another store is left alone."""
+def test_orphan_processes_of_a_lost_run_are_ended(cli: Cli, place: Path, how: str) -> None:
+    """They have its mark, and the event log has the outcome. A process of a run with the same id in another store is
+    left alone.
+    """
     started = killed_run(place)
     run_id, store = started["run_id"], store_named(None)
     here = in_store(store, lambda store: store.place()).store_id
@@ -108,8 +110,8 @@ def test_what_a_lost_run_left_running_is_ended(cli: Cli, place: Path, how: str) 
     assert left.pid in end["error"]["details"]["killed"]
 
 
-def test_what_nobody_started_is_withdrawn_when_that_is_asked_for(cli: Cli, place: Path) -> None:
-    """Only what is older than the age given; `reap` alone leaves it."""
+def test_unstarted_runs_are_withdrawn_on_request(cli: Cli, place: Path) -> None:
+    """Those older than the given age; `reap` alone keeps them."""
     for run_id, age in (("old", timedelta(hours=30)), ("young", timedelta(hours=3))):
         run = RunInfo(run_id=run_id, session_id=f"s-{run_id}", created_at=datetime.now(UTC) - age)
         in_store(place / "runs.db", lambda store, run=run: store.create_run(run))

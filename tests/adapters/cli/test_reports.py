@@ -1,4 +1,4 @@
-"""`--junit` and `--sarif` of `test` and `prove`: what another program reads of policy tests and of proofs."""
+"""`--junit` and `--sarif` of `test` and `prove`: reports of policy tests and of proofs for other programs."""
 
 import json
 from pathlib import Path
@@ -42,7 +42,7 @@ def cases(path: Path) -> dict[str, Element]:
 
 
 def test_failed_tests_and_proofs_are_failures(cli: Any, files: Path) -> None:
-    """Each with what was expected, and the session that shows otherwise; what passed is a case without a failure."""
+    """Each with the expectation and the counterexample. A passed test is a case without a failure."""
     ran = cli("test", "pay.test.yaml", "--junit", "out.xml", "--sarif", "out.sarif")
 
     found = cases(files / "out.xml")
@@ -71,7 +71,9 @@ def test_failed_tests_and_proofs_are_failures(cli: Any, files: Path) -> None:
 def test_a_refuted_question_is_a_failure(
     cli: Any, files: Path, question: list[str], code: int, counts: tuple[str, str, str] | None
 ) -> None:
-    """A proved one passes, one without an answer is an error; without a question, each rule and tool is a case."""
+    """A proved one passes, and one without an answer is an error. Without a question, each rule and tool
+    is a case.
+    """
     files.joinpath("huge.yaml").write_text(HUGE)
     answer = cli("prove", *question, "--junit", "out.xml", "--sarif", "out.sarif")
 

@@ -15,7 +15,7 @@ from proctor.policies.events import PolicyViolated, RunCompleted, RunStarted
 
 
 async def fill(path: Path) -> None:
-    """Two sessions of 100 days ago, in one of which a rule was broken, and one of today."""
+    """Two sessions of 100 days ago, one with a violation, and one of today."""
     async with SQLiteStore(path) as store:
         for name, days in (("old", 100), ("broken", 100), ("new", 0)):
             ids: Any = {"run_id": f"run_{name}", "session_id": name, "at": datetime.now(UTC) - timedelta(days=days)}
@@ -30,7 +30,7 @@ def path(place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return place / "some.db"
 
 
-def test_store_says_where_it_is_and_how_much_it_holds(cli: Any, path: Path) -> None:
+def test_store_prints_its_location_and_its_size(cli: Any, path: Path) -> None:
     """For people and for programs."""
     [found] = cli("store", "--json").lines
 
@@ -40,8 +40,8 @@ def test_store_says_where_it_is_and_how_much_it_holds(cli: Any, path: Path) -> N
     assert "runs      3: 3 completed\n" in cli("store").out
 
 
-def test_prune_says_what_it_would_remove_and_what_it_removed(cli: Any, path: Path) -> None:
-    """And what it kept, and why."""
+def test_prune_lists_what_it_would_remove_and_what_it_removed(cli: Any, path: Path) -> None:
+    """And what it kept, with the reason."""
     tried = cli("prune", "--older-than", "90d", "--dry-run")
     kept = cli("prune", "--older-than", "90d", "--keep-violations", "--by", "ops")
     [rest] = cli("prune", "--older-than", "90d", "--json").lines
@@ -54,15 +54,15 @@ def test_prune_says_what_it_would_remove_and_what_it_removed(cli: Any, path: Pat
     assert types == ["run_started", "run_completed", *["record_pruned"] * 2]
 
 
-def test_a_session_that_cannot_be_read_is_kept_and_keeps_no_other(cli: Any, path: Path) -> None:
+def test_an_unreadable_session_is_kept_and_keeps_no_other(cli: Any, path: Path) -> None:
     stored_rows(path, "UPDATE events SET data = x'00' WHERE run_id = 'run_old' AND type = 'run_completed'")
     pruned = cli("prune", "--older-than", "90d").out
 
     assert pruned.startswith("removed 1 session: 1 run, 3 events\nkept 1 that cannot be read (`proctor audit verify`")
 
 
-def test_everything_that_is_over_can_be_removed(cli: Any, path: Path) -> None:
-    """Of any age; what is left is still whole, there and where it is brought to."""
+def test_all_ended_sessions_can_be_removed(cli: Any, path: Path) -> None:
+    """Of any age. The rest is intact, in this store and after an import."""
     assert cli("prune", "--older-than", "0s").out.startswith("removed 3 sessions")
     cli("export", "-o", "record.jsonl")
     cli("import", "record.jsonl", "--store", "other.db")
@@ -71,8 +71,8 @@ def test_everything_that_is_over_can_be_removed(cli: Any, path: Path) -> None:
     assert cli("audit", "verify", "--store", "other.db").code == 0
 
 
-def test_what_is_exported_is_imported_elsewhere(cli: Any, path: Path, place: Path) -> None:
-    """By way of a file or of standard output and input; an editor leaves a byte order mark."""
+def test_an_export_can_be_imported_elsewhere(cli: Any, path: Path, place: Path) -> None:
+    """From a file or through standard output and input; with an editor's byte order mark."""
     lines = cli("export").out
     written = cli("export", "-o", "record.jsonl", "--session", "broken")
     first = cli("import", "-", "--store", "other.db", stdin="\ufeff" + lines)

@@ -13,9 +13,9 @@ from page_blocks import ROOT
 RUN = ("run", "--adapter", "scripted", "--set", "script=agent.yaml", "--policy", "org.yaml")
 
 
-def test_the_demo_shows_each_way_a_policy_is_enforced(cli: Any, place: Path) -> None:
-    """A call allowed, one prevented, one that waited in vain, and a limit that ends the run (README, demo). Every
-    command that it recommends works. It has a store of its own, and leaves what is there as it is.
+def test_the_demo_shows_each_kind_of_enforcement(cli: Any, place: Path) -> None:
+    """A call allowed, one denied, one whose request expired, and a limit that ends the run (README, demo). Every
+    command that it recommends works. It has its own store, and leaves existing files alone.
     """
     theirs = place / "state" / "proctor" / "runs.db"
     theirs.parent.mkdir(parents=True, exist_ok=True)
@@ -43,8 +43,8 @@ STARTS = {
 
 
 @pytest.mark.parametrize("start", STARTS)
-def test_what_the_demo_recommends_can_be_typed_where_it_was_started(start: str, place: Path) -> None:
-    """Without an active virtual environment, too."""
+def test_commands_recommended_by_the_demo_work_where_it_was_started(start: str, place: Path) -> None:
+    """Without an active virtual environment too."""
     there, found = place / "bin", Path(sys.executable).parent
     there.mkdir()
     for name in {"by uv": ["uv"], "by its name": ["proctor", "python"]}.get(start, []):
@@ -59,7 +59,7 @@ def test_what_the_demo_recommends_can_be_typed_where_it_was_started(start: str, 
     commands = [line for line in last if "demo-" in line or "--help" in line]
 
     began = commands[0].split(" show ")[0]
-    typed = commands if start == "as a module" else commands[:1]  # that one begins as the others do
+    typed = commands if start == "as a module" else commands[:1]  # it begins as the others do
 
     assert (demo.returncode, len(commands)) == (0, 4), demo.stderr
     assert [command for command in commands if not command.startswith(f"{began} ")] == []
@@ -76,7 +76,7 @@ def test_the_demo_as_json_is_its_events_and_its_result(cli: Any) -> None:
 
 
 def test_a_run_that_completes_is_shown_and_stored(cli: Any) -> None:
-    """A refused call is exit code 1; --fail-on says what is."""
+    """A denied call is exit code 1; `--fail-on` changes that."""
     run = cli(*RUN, "Tidy up")
 
     assert run.code == 1
@@ -88,8 +88,8 @@ def test_a_run_that_completes_is_shown_and_stored(cli: Any) -> None:
     assert cli("show", "last").code == 0
 
 
-def test_a_run_as_json_gives_events_and_a_result(cli: Any, ran: Any) -> None:
-    """The last line is the result; all of it is a trace for `eval`."""
+def test_a_run_as_json_writes_events_and_a_result(cli: Any, ran: Any) -> None:
+    """The last line is the result, and all of it is a trace for `eval`."""
     judged = cli("eval", "--json", "--policy", "org.yaml", "-", stdin=ran.out)
 
     assert ran.code == 1
@@ -107,11 +107,11 @@ def test_a_run_as_json_gives_events_and_a_result(cli: Any, ran: Any) -> None:
     ("zero.yaml", "name: zero\nlimits: {max_turns: 0}\n",
         ("run", "--adapter", "shell", "--policy", "zero.yaml", "touch ran"), "max_turns"),
 ], ids=["cancelled", "denied", "refused by preflight"])  # fmt: skip
-def test_what_a_policy_ends_is_exit_code_1(
+def test_a_run_ended_by_a_policy_is_exit_code_1(
     cli: Any, place: Path, file: str, text: str, words: tuple[str, ...], shown: str
 ) -> None:
-    """The summary is shown all the same. The shell agent fails when it is refused, which is the policy's doing; what
-    preflight refuses is not launched.
+    """The summary is shown as usual. The shell agent fails when it is denied, because of the policy. A run that
+    preflight rejects is not launched.
     """
     place.joinpath(file).write_text(text)
     run = cli(*words)
@@ -122,7 +122,7 @@ def test_what_a_policy_ends_is_exit_code_1(
 
 
 def test_an_agent_that_fails_is_exit_code_3(cli: Any, place: Path) -> None:
-    """Its own message is the error; whoever reads lines finds the end, and what was used until then."""
+    """Its own message is the error; JSON has the end and the usage."""
     place.joinpath("agent.yaml").write_text(
         "steps:\n  - usage: {input_tokens: 50}\n  - fail: the model is overloaded\n"
     )
@@ -146,7 +146,7 @@ def test_a_line_of_the_shell_that_fails_without_a_word_completes_the_run(cli: An
 
 
 def test_a_session_is_continued(cli: Any, ran: Any) -> None:
-    """Its totals and its past count on."""
+    """Its totals and its past count."""
     session = ran.lines[-1]["session_id"]
     again = cli(*RUN, "--json", "--session", session, "--continuation", "replay", "Once more")
 
@@ -155,12 +155,11 @@ def test_a_session_is_continued(cli: Any, ran: Any) -> None:
 
 
 def test_the_prompt_may_come_from_standard_input(cli: Any) -> None:
-    """`-` reads it."""
     assert "Tidy up the attic" in cli(*RUN, "-", stdin="Tidy up the attic").out
 
 
 def test_rules_see_the_context(cli: Any, place: Path) -> None:
-    """`when` is judged by --context."""
+    """`when` is evaluated with --context."""
     place.joinpath("when.yaml").write_text(
         "name: w\ntool_rules:\n  - {deny: [bash], when: [{path: $.labels.env, equals: prod}], action: deny}\n"
     )
@@ -189,13 +188,13 @@ def test_a_run_without_a_policy_is_recorded_and_says_so(cli: Any) -> None:
     ("go \udcff", b"", "the prompt is not UTF-8 text"),
 ])  # fmt: skip
 def test_a_prompt_must_be_text(cli: Any, prompt: str, given: bytes, message: str) -> None:
-    """The agent is not started without one: exit code 2."""
+    """Otherwise the agent is not started: exit code 2."""
     run = cli("run", "--adapter", "shell", "--policy", "org.yaml", prompt, stdin=given)
 
     assert (run.code, run.out, run.err) == (2, "", f"error: {message}\n")
 
 
-def test_a_rule_id_that_two_policies_have_is_shown_with_its_policy_once(cli: Any, place: Path) -> None:
+def test_a_rule_id_of_two_policies_is_shown_with_its_policy_once(cli: Any, place: Path) -> None:
     """Both deny lists are the first of their policies."""
     place.joinpath("more.yaml").write_text("name: more\ntool_rules: [{deny: [bash], action: deny}]\n")
     arguments = (
@@ -207,10 +206,8 @@ def test_a_rule_id_that_two_policies_have_is_shown_with_its_policy_once(cli: Any
     assert "prevented           more/deny-1, org/deny-1\n" in run.out
 
 
-def test_a_provider_without_a_login_says_how_to_log_in(
-    cli: Any, place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Found before anything starts."""
+def test_an_agent_without_a_login_says_how_to_log_in(cli: Any, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before anything starts."""
     pytest.importorskip("claude_agent_sdk")
     for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"):
         monkeypatch.delenv(name, raising=False)

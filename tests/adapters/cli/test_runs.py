@@ -1,4 +1,4 @@
-"""`runs`: what it says of each run, which it lists, and page by page."""
+"""`runs`: its columns, its filters, and its pages."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,7 +17,7 @@ AT = datetime(2026, 1, 2, 3, 4, tzinfo=UTC)
 
 
 async def fill(path: Path) -> None:
-    """Three runs that are over, of two tenants, and one that was only created."""
+    """Three ended runs of two tenants, and one that was only created."""
     async with SQLiteStore(path) as store:
         for n in range(3):
             ids: Any = {"run_id": f"run_{n}", "session_id": f"ses_{n}", "provider": "claude"}
@@ -46,8 +46,8 @@ def listed(cli: Any, place: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return lambda *arguments: cli("runs", *arguments)
 
 
-def test_a_line_says_how_a_run_ended_what_it_took_and_what_it_used(listed: Any) -> None:
-    """Columns that say nothing of any run are left out."""
+def test_a_line_has_the_outcome_the_duration_and_the_usage(listed: Any) -> None:
+    """Columns without values are omitted."""
     title, _, line, *_ = (line for line in listed().out.splitlines() if not line.startswith("  "))
 
     assert title.split() == [
@@ -73,13 +73,15 @@ def test_a_line_says_how_a_run_ended_what_it_took_and_what_it_used(listed: Any) 
     (("--session", "ses_1"), "run_1"),
     (("--limit", "1", "--before", "run_1"), "run_0"),
 ])  # fmt: skip
-def test_which_runs_are_listed(listed: Any, given: tuple[str, ...], expected: str) -> None:
-    """Those that meet all that is given, newest first."""
+def test_runs_are_filtered(listed: Any, given: tuple[str, ...], expected: str) -> None:
+    """By all given filters, newest first."""
     assert [line["run_id"] for line in listed("--json", *given).lines] == expected.split()
 
 
-def test_json_has_every_figure_and_a_list_that_is_cut_says_how_to_go_on(listed: Any) -> None:
-    """As the store has them, and how long it took in milliseconds; on standard error, and only where it is cut."""
+def test_json_has_every_value_and_a_truncated_list_says_how_to_continue(listed: Any) -> None:
+    """As stored, with the duration in milliseconds. The note is on standard error, and only if the list
+    is truncated.
+    """
     [line] = listed("--json", "--session", "ses_2").lines
 
     assert (line["calls"], line["violations"], line["duration_ms"]) == (2, 1, 75_000)
@@ -89,8 +91,8 @@ def test_json_has_every_figure_and_a_list_that_is_cut_says_how_to_go_on(listed: 
     assert listed("--limit", "4").err == ""
 
 
-def test_what_answers_an_approval_names_the_store() -> None:
-    """As it can be typed, and without a password."""
+def test_the_command_that_answers_an_approval_names_the_store() -> None:
+    """It can be copied, and has no password."""
     event = ToolApprovalRequested(run_id="run_1234567890", tool_call_id="a", tool_name="pay", approval_id="run_123.1")
 
     def shown(store: str | None) -> str:
@@ -102,7 +104,7 @@ def test_what_answers_an_approval_names_the_store() -> None:
 
 
 def test_times_and_counts_are_short() -> None:
-    """Two units at most, and five characters."""
+    """At most two units and five characters."""
     assert [took(ms) for ms in (7, 1_500, 59_960, 61_000, 3_700_000, 200_000_000)] == [
         *("7ms", "1.5s", "60.0s", "1m01s", "1h01m", "2d07h")
     ]
@@ -123,8 +125,8 @@ rules: [{type: before, first: test, then: deploy}]
 """
 
 
-def test_show_says_which_of_all_calls_a_failed_order_is_about(cli: Any, place: Path) -> None:
-    """While it runs, the number of the call; afterwards, of how many: those that ran, and the one that did not."""
+def test_show_numbers_the_command_that_failed_among_all_calls(cli: Any, place: Path) -> None:
+    """While the run is active, the number of the call; afterwards also the total, including the failed one."""
     (place / "agent.yaml").write_text(AGENT)
     (place / "order.yaml").write_text(ORDER)
     live = cli("run", "--adapter", "scripted", "--set", "script=agent.yaml", "--policy", "order.yaml", "go").out

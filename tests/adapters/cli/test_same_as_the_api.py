@@ -1,4 +1,4 @@
-"""The `--json` of the commands is what the HTTP API answers, and a terminal shows the page's timeline."""
+"""The commands' `--json` equals the HTTP API's responses, and a terminal shows the dashboard's timeline."""
 
 import re
 import subprocess
@@ -55,8 +55,8 @@ def waiting(site: Site, tenant: str = "acme") -> Iterator[tuple[subprocess.Popen
         yield run, event
 
 
-def test_what_is_read_is_the_same(cli: Any, site: Site) -> None:
-    """Runs, events, decisions, approvals, budgets, the board: value for value."""
+def test_read_commands_equal_the_api(cli: Any, site: Site) -> None:
+    """Runs, events, decisions, approvals, budgets, the dashboard: every value."""
     web_server.ran(site, "steps: [{say: Done.}]\n", POLICY, "--context", "tenant=umbrella")
     with waiting(site) as (_, event):
         run = event["run_id"]
@@ -76,8 +76,8 @@ def test_what_is_read_is_the_same(cli: Any, site: Site) -> None:
         assert printed == answered
 
 
-def test_what_is_done_is_told_the_same(cli: Any, site: Site) -> None:
-    """An answer, an end of runs, a block that is lifted."""
+def test_the_results_of_actions_equal_the_api(cli: Any, site: Site) -> None:
+    """An answer, a kill, a lifted freeze."""
     store = ("--store", site.store, "--json")
     with waiting(site) as (_, first), waiting(site) as (_, second):
         [by_command] = cli("approve", first["approval_id"], "--by", "ana", *store).lines
@@ -102,8 +102,8 @@ def alike(outcome: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in outcome.items() if name not in ("run_id", "session_id")}
 
 
-def test_the_page_has_every_status_of_a_run_and_no_words_of_its_own_for_limits_budgets_and_answers() -> None:
-    """It filters by each status, and may cancel what is not over; it is sent the names and units that it shows."""
+def test_the_dashboard_has_every_status_and_no_texts_of_its_own_for_limits_budgets_and_answers() -> None:
+    """It filters by each status, and can cancel active runs. The names and units come from the server."""
     texts = {path.name: path.read_text() for path in PAGE.glob("*.js")}
     statuses = re.search(r"const STATES = \[(.*?)\n\]", texts["runs.js"], re.DOTALL)
     not_over = re.search(r"\[([^\[]*)\]\.includes\(run\.status\)", texts["run.js"])
@@ -123,8 +123,8 @@ def test_the_page_has_every_status_of_a_run_and_no_words_of_its_own_for_limits_b
     assert own == set()
 
 
-def test_runs_at_once_read_the_same_as_used_wherever_they_are_shown() -> None:
-    """Those that are running are in use, and reserve nothing beyond that. A large amount is written in full."""
+def test_running_runs_count_as_used_in_every_view() -> None:
+    """Of `max_running`. They reserve nothing else, and a large amount is written in full."""
     places = BudgetInfo(budget="p/places", counts="running", max=3, reserved=1, runs=1)
     tokens = BudgetInfo(budget="p/t", counts="total_tokens", max=20_000_000, used=1, reserved=2, runs=1)
     store = around(budgets=lambda _: answered((places, tokens)))
@@ -141,8 +141,8 @@ async def answered(value: Any) -> Any:
     return value
 
 
-def test_a_terminal_shows_the_items_of_the_page(cli: Any, site: Site) -> None:
-    """Each with its label and its text, in the same order; a request of a call opens its card and has no line."""
+def test_a_terminal_shows_the_items_of_the_dashboard(cli: Any, site: Site) -> None:
+    """With labels and texts, in the same order. A call's request opens its card and has no line."""
     with waiting(site) as (_, event):
         lines = iter(cli("show", event["run_id"], "--store", site.store).out.splitlines())
         items = site.get(f"/api/runs/{event['run_id']}/timeline")["items"]

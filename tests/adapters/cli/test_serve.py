@@ -1,4 +1,4 @@
-"""`serve`: started, ended, and told wrongly."""
+"""`serve`: its start, its end, and wrong options."""
 
 import json
 import os
@@ -23,7 +23,7 @@ SERVE = (sys.executable, "-m", "proctor", "serve", "--listen", "127.0.0.1:0")
 
 
 class Serving:
-    """`proctor serve`, with the first line that it prints: a URL, behind `#` the token."""
+    """`proctor serve`, with the first line that it prints: a URL with the token after `#`."""
 
     def __init__(self, *words: str, **env: str) -> None:
         self.process = subprocess.Popen(
@@ -39,7 +39,7 @@ class Serving:
         return urlopen(Request(f"{self.url}{path}", headers=headers), timeout=PATIENCE_S, **more)
 
     def end(self, by: int = signal.SIGTERM) -> int:
-        """Its exit code, once it has ended; what else it wrote is known then."""
+        """Its exit code, once it has ended; its other output is known then."""
         self.process.send_signal(by)
         self.out, self.err = self.process.communicate(timeout=PATIENCE_S)
         return self.process.returncode
@@ -61,9 +61,9 @@ def serving(place: Path) -> Iterator[Callable[..., Serving]]:
 
 
 @pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_it_prints_a_url_that_works_and_ends_in_order(serving: Any, by: int) -> None:
-    """The token stands behind `#`, which no browser sends; nothing else is said of it. Open streams are closed. A
-    second Ctrl-C, while it closes, changes nothing.
+def test_it_prints_a_working_url_and_ends_in_order(serving: Any, by: int) -> None:
+    """The token follows `#`, which browsers do not send, and is mentioned nowhere else. Open streams are closed. A
+    second Ctrl-C during the close changes nothing.
     """
     server = serving()
     with server.opened("api/runs") as answer:
@@ -78,13 +78,13 @@ def test_it_prints_a_url_that_works_and_ends_in_order(serving: Any, by: int) -> 
     assert b"Traceback" not in rest
 
 
-def test_a_signal_that_comes_once_the_url_is_printed_ends_it_in_order(serving: Any) -> None:
-    """A service manager may stop it as soon as it is up."""
+def test_a_signal_right_after_the_url_ends_it_in_order(serving: Any) -> None:
+    """A service manager may stop it immediately."""
     assert serving().end(signal.SIGTERM) == 0
 
 
-def test_a_store_that_is_gone_is_reported_once_and_serving_continues(cli: Any, place: Path, serving: Any) -> None:
-    """On standard error, where a service manager keeps it. A token of the environment is not printed."""
+def test_a_missing_store_is_reported_once_and_serving_continues(cli: Any, place: Path, serving: Any) -> None:
+    """On standard error, where a service manager logs it. A token from the environment is not printed."""
     assert cli("store", "--make", "--store", "runs.db").code == 0
     token = "a-token-of-the-environment"
     server = serving("--json", "--store", "runs.db", PROCTOR_WEB_TOKEN=token)
@@ -100,8 +100,8 @@ def test_a_store_that_is_gone_is_reported_once_and_serving_continues(cli: Any, p
     assert "was removed while it was in use" in server.err
 
 
-def test_what_happens_once_the_url_is_printed_is_sent(place: Path, serving: Any) -> None:
-    """The webhook has its position in the log by then: a run that starts at once is not missed."""
+def test_events_after_the_url_is_printed_are_sent_to_the_webhook(place: Path, serving: Any) -> None:
+    """It has its position in the log by then, so a run that starts at once is not missed."""
     serving("--webhook", "http://127.0.0.1:9/", PROCTOR_WEBHOOK_SECRET="a-secret-both-sides-know")
 
     assert [path for path in place.rglob("*.webhook-*") if path.suffix != ".lock"]
@@ -118,13 +118,13 @@ def _status_of(url: str) -> int:
 
 @pytest.fixture
 def certificate(place: Path) -> tuple[Path, Path]:
-    """A certificate of this machine's own name, and its key."""
+    """A certificate for this machine's own name, and its key."""
     files: tuple[Path, Path] = certificate_files(place, "127.0.0.1")
     return files
 
 
-def test_it_speaks_tls_with_a_certificate(certificate: tuple[Path, Path], serving: Any) -> None:
-    """Under an https URL, whose page may ask; plain HTTP is not answered."""
+def test_it_serves_tls_with_a_certificate(certificate: tuple[Path, Path], serving: Any) -> None:
+    """With an https URL, whose page may send requests. Plain HTTP is not answered."""
     cert, key = map(str, certificate)
     server = serving("--cert", cert, "--key", key)
     with server.opened("api/runs", context=ssl.create_default_context(cafile=cert)) as answer:
@@ -136,7 +136,7 @@ def test_it_speaks_tls_with_a_certificate(certificate: tuple[Path, Path], servin
 
 
 def test_a_wrong_certificate_or_key_is_reported(cli: Any, place: Path, certificate: tuple[Path, Path]) -> None:
-    """Before anything listens."""
+    """Before it listens."""
     cert, _ = certificate
     place.joinpath("other.pem").write_text("nothing of the kind")
 
@@ -147,7 +147,7 @@ def test_a_wrong_certificate_or_key_is_reported(cli: Any, place: Path, certifica
     assert wrong.endswith("are not a certificate and its key: one of them is no such PEM file\n")
 
 
-def test_a_port_in_use_is_one_clear_error(cli: Any) -> None:
+def test_a_port_in_use_is_one_error(cli: Any) -> None:
     """With the address."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -164,10 +164,10 @@ def test_a_port_in_use_is_one_clear_error(cli: Any) -> None:
     ("PROCTOR_WEB_TOKEN", "short", "the token in PROCTOR_WEB_TOKEN must have at least 16 characters"),
     ("PROCTOR_RUN", "run_x", "does not work within a supervised run"),
 ])  # fmt: skip
-def test_neither_a_token_that_could_be_guessed_nor_a_supervised_run_serves(
+def test_it_rejects_a_guessable_token_and_a_start_within_a_run(
     cli: Any, monkeypatch: pytest.MonkeyPatch, name: str, value: str, message: str
 ) -> None:
-    """The token is not repeated; the run would hand itself the one to its own approvals."""
+    """The token is not repeated. A supervised run could otherwise answer its own requests."""
     monkeypatch.setenv(name, value)
     answer = cli("serve", "--listen", "127.0.0.1:0")
 

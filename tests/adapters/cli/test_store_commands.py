@@ -1,4 +1,4 @@
-"""`runs`, `show`, `tail`, `approvals`, `approve`, `deny` and `kill`: what the store holds, and mail by way of it."""
+"""`runs`, `show`, `tail`, `approvals`, `approve`, `deny` and `kill`: reading the store, and commands through it."""
 
 import json
 import os
@@ -15,12 +15,12 @@ RUN = ("run", "--json", "--adapter", "scripted", "--set", "script=agent.yaml", "
 
 
 def going(policy: str, *more: str) -> AbstractContextManager[Any]:
-    """A run in a process of its own, its events as they come."""
+    """A run in its own process, with its events as they come."""
     return killed_at_the_end([warm_proctor(), *RUN, policy, *more, "go"])
 
 
 def until(process: Any, kind: str) -> dict[str, Any]:
-    """The next event of a kind."""
+    """The next event of a type."""
     for line in process.stdout:
         event: dict[str, Any] = json.loads(line)
         if event["type"] == kind:
@@ -30,7 +30,7 @@ def until(process: Any, kind: str) -> dict[str, Any]:
 
 @pytest.fixture
 def waits(place: Path) -> str:
-    """A script that asks for a deployment; the policy to run it under."""
+    """A script that requests a deployment, and the policy to run it under."""
     place.joinpath("agent.yaml").write_text(
         "tools: [deploy, bash]\nsteps:\n  - call: deploy\n    input: {to: prod}\n"
     )
@@ -39,13 +39,13 @@ def waits(place: Path) -> str:
 
 @pytest.fixture
 def silent(place: Path) -> str:
-    """A script that says nothing until it is ended; the policy to run it under."""
+    """A silent script that runs until it is cancelled, and the policy to run it under."""
     place.joinpath("agent.yaml").write_text("steps:\n  - silence: forever\n")
     return "org.yaml"
 
 
 def test_a_run_is_listed_shown_and_tailed(cli: Any, ran: Any) -> None:
-    """As text and as JSON; by its id, by its beginning and as the last; so many of its latest events."""
+    """As text and as JSON; by its id, by a prefix and as the last; with a number of its latest events."""
     listed, run_id = cli("runs"), ran.lines[-1]["run_id"]
     shown = [cli("show", name).out for name in (run_id, run_id[:14], run_id[4:14], "last")]
 
@@ -60,8 +60,8 @@ def test_a_run_is_listed_shown_and_tailed(cli: Any, ran: Any) -> None:
     assert cli("tail", "-n", "0").out == ""
 
 
-def test_a_waiting_call_is_listed_and_approved_by_another_process(cli: Any, waits: str) -> None:
-    """It runs once somebody said yes; who did is on record."""
+def test_a_pending_call_is_listed_and_approved_by_another_process(cli: Any, waits: str) -> None:
+    """It runs after the approval, and the event log has the approver."""
     with going(waits) as process:
         request = until(process, "tool_approval_requested")
         listed = cli("approvals")
@@ -74,9 +74,9 @@ def test_a_waiting_call_is_listed_and_approved_by_another_process(cli: Any, wait
     assert (granted["by"], granted["reason"]) == ("ana", "looks right")
 
 
-def test_a_waiting_call_is_denied_by_the_id_as_it_is_shown(cli: Any, waits: str) -> None:
-    """The beginning of the run's id and the number; the model is told the words, and the reason is for the record,
-    with the holder of the token that somebody else answers with.
+def test_a_pending_call_is_denied_by_its_displayed_id(cli: Any, waits: str) -> None:
+    """The prefix of the run's id and the number. The model gets one text, and the event log the reason, with the
+    holder of the token if another person answers.
     """
     with going(waits) as process:
         request = until(process, "tool_approval_requested")
@@ -94,7 +94,7 @@ def test_a_waiting_call_is_denied_by_the_id_as_it_is_shown(cli: Any, waits: str)
 
 @pytest.mark.parametrize("target", ["run", "last", "session", "tenant", "all"])
 def test_kill_ends_a_run_of_another_process(cli: Any, silent: str, target: str) -> None:
-    """And waits until it has ended; the run's own process gives exit code 3."""
+    """And waits until it has ended. The run's own process exits with code 3."""
     with going(silent, "--context", "tenant=acme") as process:
         started = until(process, "run_started")
         until(process, "message_sent")
@@ -109,8 +109,8 @@ def test_kill_ends_a_run_of_another_process(cli: Any, silent: str, target: str) 
     assert code == 3
 
 
-def test_kill_needs_exactly_one_target_that_goes_on(cli: Any, ran: Any) -> None:
-    """Neither none nor two, none that is over or that nobody knows; it waits for a number of seconds."""
+def test_kill_needs_exactly_one_active_target(cli: Any, ran: Any) -> None:
+    """Neither none nor two, nor an ended or unknown one. It waits for a number of seconds."""
     waits = cli("kill", "--all", "--wait", "nan")
 
     assert (waits.code, waits.out, waits.err) == (2, "", "error: `--wait SECONDS`: `nan` is not a number\n")
@@ -124,8 +124,8 @@ def test_kill_needs_exactly_one_target_that_goes_on(cli: Any, ran: Any) -> None:
     assert cli("show", "run_zzz").err == "error: there is no run `run_zzz`; `proctor runs` lists them\n"
 
 
-def test_a_store_is_its_owners_alone(cli: Any, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Prompts and outputs are in it; so is the folder that is made for it."""
+def test_only_the_owner_can_read_a_store(cli: Any, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has prompts and outputs. The folder that is created for it is private too."""
     monkeypatch.delenv("PROCTOR_STORE", raising=False)
     monkeypatch.setenv("XDG_STATE_HOME", str(place / "state"))
     cli("store", "--make")
@@ -135,8 +135,10 @@ def test_a_store_is_its_owners_alone(cli: Any, place: Path, monkeypatch: pytest.
     assert file.parent.stat().st_mode & 0o777 == 0o700
 
 
-def test_what_is_no_store_is_left_as_it_is(cli: Any, ran: Any, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Exit code 2 for a file or a place that can hold none, 3 where the machine failed; one line says which."""
+def test_a_file_that_is_no_store_is_left_unchanged(
+    cli: Any, ran: Any, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Exit code 2 for a wrong file or location, 3 if the machine failed, and one line that says which."""
     place.joinpath("notes.txt").write_text("my notes")
     place.joinpath("folder").mkdir()
     place.joinpath("empty.db").touch()
@@ -170,8 +172,8 @@ def test_what_is_no_store_is_left_as_it_is(cli: Any, ran: Any, place: Path, monk
 QUICK = "name: agent\nsteps: [{say: done}]\n"
 
 
-def test_nothing_starts_until_the_switch_is_lifted(cli: Any, silent: str, place: Path) -> None:
-    """`kill --no-new-starts`: who tries is told who stopped it and why; `--lift` gives what it lifted."""
+def test_nothing_starts_until_the_freeze_is_lifted(cli: Any, silent: str, place: Path) -> None:
+    """`kill --no-new-starts`: a start gets the person and the reason. `--lift` prints what it lifted."""
     place.joinpath("quick.yaml").write_text(QUICK)
     words = ("run", "--adapter", "scripted", "--set", "script=quick.yaml", "--policy", "org.yaml", "x")
     cli(*words)
@@ -191,8 +193,8 @@ def test_nothing_starts_until_the_switch_is_lifted(cli: Any, silent: str, place:
     assert cli(*words, "--fail-on", "never").code == 0
 
 
-def test_runs_of_a_label_are_ended_and_kept_from_starting(cli: Any, place: Path) -> None:
-    """By its key and value; others go on."""
+def test_runs_of_a_label_are_killed_and_frozen(cli: Any, place: Path) -> None:
+    """By its key and value. Other runs continue."""
     place.joinpath("quick.yaml").write_text(QUICK)
     words = ("run", "--adapter", "scripted", "--set", "script=quick.yaml", "--policy", "org.yaml", "x")
     cli(*words)
@@ -207,8 +209,8 @@ def test_runs_of_a_label_are_ended_and_kept_from_starting(cli: Any, place: Path)
     assert [line["lifted"]["value"] for line in lifted.lines] == ["env=prod"]
 
 
-def test_a_store_is_made_only_when_told(cli: Any, place: Path) -> None:
-    """Before anything has run, as whoever sets up a server needs it; a second time it changes nothing."""
+def test_a_store_is_created_only_on_request(cli: Any, place: Path) -> None:
+    """Before anything has run, as for setting up a server. A second time it changes nothing."""
     before = cli("store", "--store", "new.db")
     assert not place.joinpath("new.db").exists()
     made = cli("store", "--make", "--store", "new.db", "--json")
@@ -221,8 +223,8 @@ def test_a_store_is_made_only_when_told(cli: Any, place: Path) -> None:
 
 
 def test_a_backup_is_made_while_a_run_writes(cli: Any, place: Path, waits: str) -> None:
-    """It is a store of its own: as the record was then, nobody else's to read, and nothing is left beside it. The run
-    that was active then is a lost one there, which `reap` ends with its waiting call.
+    """The copy is a private store with the log of that moment, and nothing else is left. The then active run is lost
+    there; `reap` ends it with its pending call.
     """
     with going(waits) as process:
         until(process, "tool_approval_requested")
@@ -251,10 +253,10 @@ def test_a_backup_is_made_while_a_run_writes(cli: Any, place: Path, waits: str) 
     (("--backup", "b.db", "--store", "org.yaml"), 2, "is not a proctor store"),
     (("--backup", "b.db", "--store", "postgresql://x@localhost/y"), 2, "a backup of its own: `pg_dump`"),
 ])  # fmt: skip
-def test_a_backup_that_cannot_be_made_is_reported(
+def test_an_impossible_backup_is_reported(
     cli: Any, place: Path, ran: Any, arguments: Any, code: int, message: str
 ) -> None:
-    """Nothing is written over, and nothing half made is left."""
+    """Nothing is overwritten, and no partial copy is left."""
     answer = cli("store", *arguments)
 
     assert (answer.code, message in answer.err) == (code, True), answer

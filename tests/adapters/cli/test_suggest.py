@@ -1,4 +1,4 @@
-"""`suggest`: what sessions teach, with its evidence, and the tests that come with it."""
+"""`suggest`: a policy learnt from sessions, with its evidence and its tests."""
 
 import json
 import os
@@ -37,7 +37,7 @@ def payment(n: int) -> dict[str, Any]:
 
 
 def refund(n: int) -> dict[str, Any]:
-    """An honest session: the order is the user's, the customer the lookup's, the amount small."""
+    """A legitimate session: the order is the user's, the customer the lookup's, the amount small."""
     return session(
         f"s{n}",
         f"Please refund order A{n:03}",
@@ -54,7 +54,7 @@ ODD = session("odd", "clean up", ("bash", {"command": "rm -rf build"}, ""), ("dr
 
 @pytest.fixture
 def learnt(cli: Any, place: Path) -> Any:
-    """`proctor suggest` of twelve refunds and what else is given, to `policy.yaml` and `tests.yaml`."""
+    """`proctor suggest` of twelve refunds and further sessions, to `policy.yaml` and `tests.yaml`."""
 
     def run(*more: dict[str, Any], options: tuple[object, ...] = ("--tests", "tests.yaml")) -> Any:
         lines = [json.dumps(each) for each in (*map(refund, range(12)), *more)]
@@ -65,16 +65,14 @@ def learnt(cli: Any, place: Path) -> Any:
 
 
 def decided(cli: Any, place: Path, *sessions: dict[str, Any]) -> list[bool]:
-    """Whether each session passes under what was learnt."""
+    """Whether each session passes under the learnt policy."""
     place.joinpath("new.jsonl").write_text("\n".join(map(json.dumps, sessions)))
     answer = cli("eval", "--policy", "policy.yaml", "new.jsonl", "--json")
     return [line["passed"] for line in answer.lines]
 
 
-def test_what_was_learnt_allows_the_sessions_and_comes_with_tests_that_pass(
-    cli: Any, learnt: Any, place: Path
-) -> None:
-    """The policy loads, every session passes under it, and each restriction has a test of what it stops."""
+def test_the_learnt_policy_allows_the_sessions_and_has_passing_tests(cli: Any, learnt: Any, place: Path) -> None:
+    """The policy loads, every session passes under it, and each restriction has a test of what it denies."""
     assert learnt().code == 0
     assert cli("check", "policy.yaml").code == 0
     assert cli("eval", "--policy", "policy.yaml", "sessions.jsonl").code == 0
@@ -86,7 +84,7 @@ def test_what_was_learnt_allows_the_sessions_and_comes_with_tests_that_pass(
 
 
 def test_commands_folders_hosts_amounts_and_sources_are_generalised(cli: Any, learnt: Any, place: Path) -> None:
-    """Another file, page and order of the same kind pass; another command, folder, host, sum and source do not."""
+    """Another file, page and order of the same kind pass. Another command, folder, host, amount and source do not."""
     learnt()
     calls: list[tuple[str, dict[str, Any]]] = [
         ("bash", {"command": "git push"}),
@@ -110,7 +108,7 @@ def test_commands_folders_hosts_amounts_and_sources_are_generalised(cli: Any, le
     [("pay", {"force": each}, "") for each in (True, "true")],
     [("write_file", {"path": "src/a", "content": "x", **more}, "") for more in ({}, {"lint": "src"})],
 ])  # fmt: skip
-def test_an_input_that_is_not_always_a_plain_value_denies_no_session_it_was_learnt_from(
+def test_an_input_of_varying_types_denies_no_session_it_was_learnt_from(
     cli: Any, learnt: Any, place: Path, calls: list[Call]
 ) -> None:
     """Null, an object, a list, a number that no policy can have, or an unknown parameter beside it."""
@@ -119,8 +117,8 @@ def test_an_input_that_is_not_always_a_plain_value_denies_no_session_it_was_lear
     assert cli("eval", "--policy", "policy.yaml", "sessions.jsonl").code == 0
 
 
-def test_a_line_that_no_entry_can_name_is_said_and_is_no_test(cli: Any, learnt: Any, place: Path) -> None:
-    """Its session stays disturbed; nor is one a test that has a number which no file can have."""
+def test_a_line_that_no_entry_can_match_is_reported_and_is_no_test(cli: Any, learnt: Any, place: Path) -> None:
+    """Its session still fails. A session with a number that no file can have is no test either."""
     odd = session("odd", "go", ("bash", {"command": "git status; $TOOL now"}, ""), ("once", {}, ""))
     assert learnt(odd, session("large", "go", ("count", {"n": 2**70}, ""))).code == 0
 
@@ -128,8 +126,8 @@ def test_a_line_that_no_entry_can_name_is_said_and_is_no_test(cli: Any, learnt: 
     assert cli("test", "tests.yaml").code == 0
 
 
-def test_a_session_that_it_denies_although_it_learnt_from_it_is_named(cli: Any, learnt: Any, place: Path) -> None:
-    """A line that nothing can name, a tool that is a pattern, a value that one session alone has."""
+def test_a_session_that_is_denied_although_it_was_learnt_from_is_named(cli: Any, learnt: Any, place: Path) -> None:
+    """A line that nothing can match, a tool that is a pattern, a value that only one session has."""
     line = session("line", "go", ("bash", {"command": "git status; $TOOL now"}, ""))
     alone = session("alone", "go", ("find_order", {"order": "B001"}, ""))
     odd = [line, session("pattern", "go", ("b?", {}, "")), alone]
@@ -145,7 +143,7 @@ def test_a_session_that_it_denies_although_it_learnt_from_it_is_named(cli: Any, 
 
 
 def test_an_order_that_every_session_kept_is_a_rule(learnt: Any, place: Path) -> None:
-    """Twelve sessions are no chance; what follows from two others is left out."""
+    """In twelve sessions this is no coincidence. A rule that follows from two others is omitted."""
     learnt()
     (policy,) = load_policies(place / "policy.yaml")
     orders = [(rule.first, rule.then) for rule in policy.rules if isinstance(rule, Before) and rule.then == "refund"]
@@ -154,8 +152,8 @@ def test_an_order_that_every_session_kept_is_a_rule(learnt: Any, place: Path) ->
     assert "find_order-before-bash" not in {rule.id for rule in policy.rules}
 
 
-def test_each_entry_has_its_evidence_and_what_is_rare_is_marked(learnt: Any, place: Path) -> None:
-    """A tool or command of one session stands there, marked, with the session that it would have disturbed."""
+def test_each_entry_has_its_evidence_and_rare_ones_are_marked(learnt: Any, place: Path) -> None:
+    """A tool or command of one session is marked, with the session that would fail without it."""
     answer = learnt(ODD, options=("--json",))
     text = place.joinpath("policy.yaml").read_text()
     (found,) = answer.lines
@@ -168,8 +166,8 @@ def test_each_entry_has_its_evidence_and_what_is_rare_is_marked(learnt: Any, pla
     assert "# `find_order` before `refund`: 12 sessions" in text
 
 
-def test_a_client_whose_tools_have_the_portable_names_in_capitals_is_understood(cli: Any, place: Path) -> None:
-    """`Bash` of Claude Code is a command line: its programs are allowed, not all that it may run."""
+def test_a_client_whose_tools_are_capitalised_portable_names_is_recognised(cli: Any, place: Path) -> None:
+    """`Bash` of Claude Code is a command line: its programs are allowed, not everything."""
     [log] = CLAUDE.glob("*.jsonl")
     assert cli("suggest", log, "-o", "policy.yaml").code == 0
     [policy] = load_policies(place / "policy.yaml")
@@ -197,8 +195,8 @@ def change(kind: str, path: str) -> dict[str, Any]:
     return {"kind": kind, "path": path, "diff": "@@"}
 
 
-def test_a_patch_is_allowed_by_what_it_does_to_files_in_which_folders(cli: Any, place: Path) -> None:
-    """Edits of the sources beside new tests were seen: no other folder, and no deletion."""
+def test_a_patch_is_allowed_by_its_acts_and_its_folders(cli: Any, place: Path) -> None:
+    """The sessions edited sources and added tests: no other folder, and no deletion."""
     seen = [patch(n, change("update", f"src/m{n}.py"), change("add", f"tests/test_m{n}.py")) for n in range(9)]
     place.joinpath("seen.jsonl").write_bytes(b"".join(seen))
     place.joinpath("base.yaml").write_text("name: base\ntool_rules: [{deny: [delete]}]\n")
@@ -224,8 +222,8 @@ def test_a_patch_is_allowed_by_what_it_does_to_files_in_which_folders(cli: Any, 
     assert cli("prove", "policy.yaml", "--no-looser-than", "edits.yaml", "--adapter", "codex").code == 1
 
 
-def test_what_the_base_denies_by_the_agents_own_name_is_not_suggested(cli: Any, place: Path) -> None:
-    """`MultiEdit` is an `edit` of Claude Code, so an allowed `edit` would let it through."""
+def test_a_tool_that_the_base_denies_by_its_native_name_is_not_suggested(cli: Any, place: Path) -> None:
+    """`MultiEdit` is an `edit` of Claude Code, so an allowed `edit` would allow it."""
     about: dict[str, Any] = {"provider": "claude"}
     seen = b""
     for n in range(9):
@@ -244,8 +242,8 @@ def test_what_the_base_denies_by_the_agents_own_name_is_not_suggested(cli: Any, 
     assert [entry["reason"] for entry in answer["left_out"]] == ["the base denies it"]
 
 
-def test_sessions_of_a_store_teach_as_well(cli: Any, place: Path) -> None:
-    """A run that was recorded, by the names that its agent has."""
+def test_it_learns_from_the_sessions_of_a_store(cli: Any, place: Path) -> None:
+    """From a recorded run, by its agent's names."""
     place.joinpath("agent.yaml").write_text(
         "name: agent\nsteps:\n  - call: look\n    input: {at: tower}\n  - call: leave\n"
     )
@@ -256,8 +254,8 @@ def test_sessions_of_a_store_teach_as_well(cli: Any, place: Path) -> None:
     assert [entry["tool"] for entry in answer.lines[0]["entries"] if entry["kind"] == "tool"] == ["leave", "look"]
 
 
-def test_a_call_of_what_is_a_pattern_teaches_nothing(cli: Any, place: Path) -> None:
-    """A tool that calls itself `*` would be an entry that allows every tool, a list without a command every line."""
+def test_a_call_that_would_be_a_pattern_teaches_nothing(cli: Any, place: Path) -> None:
+    """An entry for a tool named `*` would allow every tool, and an empty command list every line."""
     calls: list[Call] = [
         (name, {"x": 1}, {"y": "a value"}) for name in ("*", "b?", "[a-z]*", "[", "Human-approval", "read_it")
     ]
@@ -271,8 +269,8 @@ def test_a_call_of_what_is_a_pattern_teaches_nothing(cli: Any, place: Path) -> N
     assert cli("test", "tests.yaml").code == 0
 
 
-def test_names_that_do_not_print_are_written_as_their_escapes(cli: Any, place: Path) -> None:
-    """A policy and its tests are read by people, and by YAML, which takes few of such characters."""
+def test_unprintable_names_are_written_as_escapes(cli: Any, place: Path) -> None:
+    """People read a policy and its tests, and YAML accepts few of these characters."""
     name = "a\x1b2J\x7f\x9b\u202e\u2066\u200b\u2028\ufeff\U000e0041b"
     line = json.dumps(session(name, name, (name, {name: name}, name)))
     place.joinpath("odd.jsonl").write_text(line + "\n")
@@ -290,7 +288,7 @@ EDITOR = """\
 sed -i "$EDITS" "$1"
 """
 ENTRIES = ["bash", "git status", "pytest", "pay", "$.amount", "`pay` before `bash`", "max_tool_calls", "max_turns"]
-"""What `suggest` proposes after the payments, in this order."""
+"""The entries that `suggest` proposes after the payments, in this order."""
 
 
 @pytest.fixture
@@ -318,7 +316,7 @@ def review(cli: Any, place: Path) -> Callable[..., str]:
 
 
 def test_a_person_accepts_edits_and_rejects_each_entry(cli: Any, review: Any, place: Path) -> None:
-    """Each is shown with its evidence; the policy is what was left, and its tests are those that it passes."""
+    """Each is shown with its evidence. The policy has what remains, and its tests are those that it passes."""
     screen = review(
         *("accept", "accept", "reject", "accept", "edit", "reject", "rest"), edits="s/lte: [0-9]*/lte: 12/"
     )
@@ -338,8 +336,8 @@ def test_a_person_accepts_edits_and_rejects_each_entry(cli: Any, review: Any, pl
     assert "`pytest` (12 sessions, 12 calls): rejected" in place.joinpath("learnt.yaml").read_text()
 
 
-def test_a_tool_without_commands_is_left_out(review: Any, place: Path) -> None:
-    """Rejecting the last name of a command line does not allow every command line."""
+def test_a_tool_without_commands_is_omitted(review: Any, place: Path) -> None:
+    """Rejecting the last command of a command line does not allow every line."""
     review("accept", "reject", "reject", "rest")
 
     policy = yaml.safe_load(place.joinpath("learnt.yaml").read_text())
@@ -352,8 +350,8 @@ def test_a_tool_without_commands_is_left_out(review: Any, place: Path) -> None:
     ("s/{/[/", "not a part of a policy"),
     ("s/.*/text/", "nothing is changed"),
 ])  # fmt: skip
-def test_an_edit_that_is_no_policy_is_asked_again(review: Any, place: Path, edits: str, message: str) -> None:
-    """The person is told why, and the entry stays as it was."""
+def test_an_invalid_edit_is_asked_again(review: Any, place: Path, edits: str, message: str) -> None:
+    """The person sees the reason, and the entry is unchanged."""
     screen = review("edit", *["accept"] * 4, "edit", "rest", edits=edits)
 
     (policy,) = load_policies(place / "learnt.yaml")

@@ -1,4 +1,4 @@
-"""`watch`: the board, once for a pipe and for programs, live on a terminal."""
+"""`watch`: the dashboard in the terminal, live; in a pipe and for programs, once."""
 
 import fcntl
 import os
@@ -26,7 +26,7 @@ WAITING = f"name: agent\ntools: [deploy]\nsteps:\n{STEP * 3}"
 
 @pytest.fixture
 def waiting(cli: Any, place: Path) -> Iterator[str]:
-    """A run of another process whose call waits for a person; gives the approval's id."""
+    """A run of another process with a pending call; returns the approval's id."""
     place.joinpath("waits.yaml").write_text(WAITING)
     policy = place / "team.yaml"
     budgets = "budgets: [{name: plan, max_tool_calls: 50%, allowance: 8, window: 5h}]\n"
@@ -41,10 +41,8 @@ def waiting(cli: Any, place: Path) -> Iterator[str]:
         cli("kill", "--all")
 
 
-def test_without_a_terminal_the_present_state_is_shown_once(cli: Any, waiting: str) -> None:
-    """Whole ids, no colour, no line wider than 80 columns; the limits with what is used of them. Programs get one
-    line.
-    """
+def test_without_a_terminal_the_current_state_is_printed_once(cli: Any, waiting: str) -> None:
+    """Whole ids, no colour, at most 80 columns; limits with their usage. JSON is one line."""
     shown = cli("watch")
     [line] = cli("watch", "--json").lines
 
@@ -62,8 +60,8 @@ def test_without_a_terminal_the_present_state_is_shown_once(cli: Any, waiting: s
     assert line["blocks"] == []
 
 
-def test_a_block_of_starts_stands_above_all(cli: Any, ran: Any, place: Path) -> None:
-    """By whom and why; no store is an empty board, and no error."""
+def test_a_freeze_is_shown_at_the_top(cli: Any, ran: Any, place: Path) -> None:
+    """With the person and the reason. Without a store, the dashboard is empty, which is no error."""
     (place / "state" / "proctor" / "runs.db").rename(place / "kept.db")
     assert cli("watch").out == "0 active, 0 waiting for a person\n\n"
     (place / "kept.db").rename(place / "state" / "proctor" / "runs.db")
@@ -80,7 +78,7 @@ class Board(Terminal):  # type: ignore[misc, unused-ignore]
         super().__init__([*PROCTOR, "watch", *words], env, columns=columns, rows=rows)
 
     def does(self, *steps: tuple[str, str]) -> str:
-        """Keys, each pressed once what the ones before have shown is there; gives the last screen."""
+        """Press keys, each once the effect of the previous ones is shown; returns the last screen."""
         for keys, shown in steps:
             self.press(keys)
             screen = str(self.until(shown))
@@ -89,7 +87,7 @@ class Board(Terminal):  # type: ignore[misc, unused-ignore]
 
 @pytest.fixture
 def terminal() -> Iterator[Callable[..., Board]]:
-    """Opens a terminal with the board."""
+    """Opens a terminal with the dashboard."""
     opened: list[Board] = []
 
     def open_(*words: str, **more: Any) -> Board:
@@ -101,9 +99,9 @@ def terminal() -> Iterator[Callable[..., Board]]:
         one.close()
 
 
-def test_calls_are_answered_and_the_run_is_ended_by_keys(cli: Any, waiting: str, terminal: Any) -> None:
-    """`a` shows the whole call and asks for words for the record, `d` for words to the model, also such as are not
-    ASCII, a slip taken back with Backspace; `x` ends the run once that is confirmed, and Escape leaves it as it is.
+def test_calls_are_answered_and_the_run_is_cancelled_by_keys(cli: Any, waiting: str, terminal: Any) -> None:
+    """`a` shows the whole call and asks for a reason, `d` for a text to the model, in any script, with Backspace. `x`
+    cancels the run after a confirmation, and Escape does not.
     """
     run, first = waiting.rpartition(".")[0], int(waiting.rpartition(".")[2])
     board = terminal("--by", "ana")
@@ -135,7 +133,7 @@ def test_calls_are_answered_and_the_run_is_ended_by_keys(cli: Any, waiting: str,
 
 
 def test_rows_are_found_selected_and_opened(cli: Any, waiting: str, terminal: Any) -> None:
-    """`/` leaves what has the text in it, Escape brings all back; arrows select; Enter opens."""
+    """`/` filters by text, Escape shows all, arrows select, Enter opens."""
     run = waiting.rpartition(".")[0]
     board = terminal()
     board.until(f"> pending  {waiting}")
@@ -153,22 +151,24 @@ def test_rows_are_found_selected_and_opened(cli: Any, waiting: str, terminal: An
     board.does(("?", f"> waiting  {run}"), ("?", "approve the call; you can give a reason"))
 
 
-def test_a_small_terminal_keeps_what_is_selected_in_sight(cli: Any, waiting: str, terminal: Any) -> None:
-    """Eight rows of forty columns: the question stands at the foot, and the rest of a long call is one key away."""
+def test_a_small_terminal_keeps_the_selection_visible(cli: Any, waiting: str, terminal: Any) -> None:
+    """With eight rows of forty columns, the question is at the bottom, and the rest of a long call is one
+    key away.
+    """
     board = terminal(columns=40, rows=8)
     board.does(("", "1 waiting"), ("j", "> waiting"), ("k\r", "more lines"), ("jjjjjjjjjjjjjjj", "expires"))
 
 
-def test_a_terminal_that_only_adds_lines_shows_the_present_state_once(ran: Any, terminal: Any) -> None:
-    """As that of an editor does."""
+def test_a_terminal_without_cursor_control_prints_the_current_state_once(ran: Any, terminal: Any) -> None:
+    """As in an editor."""
     board = terminal(TERM="dumb")
 
     assert board.ended() == 0
     assert "0 active, 0 waiting for a person" in board.text
 
 
-def test_of_a_terminal_that_claims_to_be_huge_a_part_is_drawn(ran: Any, terminal: Any) -> None:
-    """Four billion characters would be its whole size."""
+def test_a_terminal_that_claims_to_be_huge_is_drawn_in_part(ran: Any, terminal: Any) -> None:
+    """Its whole size would be four billion characters."""
     board = terminal()
     board.until("0 active")
     fcntl.ioctl(board._its, termios.TIOCSWINSZ, struct.pack("HHHH", 65535, 65535, 0, 0))
@@ -177,8 +177,10 @@ def test_of_a_terminal_that_claims_to_be_huge_a_part_is_drawn(ran: Any, terminal
     assert board.ended() == 0
 
 
-def test_a_supervised_run_answers_nothing_and_ctrl_c_leaves_the_board(cli: Any, waiting: str, terminal: Any) -> None:
-    """Its mark is seen, as in `approve`. What others end is seen to go; the terminal is as it was; exit code 0."""
+def test_a_supervised_run_can_answer_nothing_and_ctrl_c_leaves_the_dashboard(
+    cli: Any, waiting: str, terminal: Any
+) -> None:
+    """Its mark is recognised, as in `approve`. Cancels by others are shown. The terminal is restored; exit code 0."""
     board = terminal(**{RUN_MARK: "run_of_the_agent"})
     board.does(("", waiting), ("a", "Enter approves it"), ("\r", "is for people"))
     assert cli("approvals", "--json").lines

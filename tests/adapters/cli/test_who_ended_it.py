@@ -1,4 +1,4 @@
-"""Whoever ends a run is named in its record, by whatever way the order came."""
+"""The event log names the person who cancelled a run, whatever interface they used."""
 
 import os
 import subprocess
@@ -69,7 +69,7 @@ WAYS: list[Way] = [
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_the_record_names_who_ended_a_run(way: Way, tmp_path: Path) -> None:
+async def test_the_log_names_the_person_who_cancelled_a_run(way: Way, tmp_path: Path) -> None:
     """From Python, in this process and through the store, from the command line, and over HTTP."""
     async with SQLiteStore(tmp_path / "runs.db") as store, Supervisor(store) as supervisor:
         handle = await supervisor.start(FakeAdapter([Pause()]), "go", policies=POLICIES)
@@ -82,8 +82,8 @@ async def test_the_record_names_who_ended_a_run(way: Way, tmp_path: Path) -> Non
     assert (end.by, result.status) == ("ana", "cancelled")
 
 
-async def test_an_order_of_a_program_names_nobody() -> None:
-    """It has a reason; and who is named is text."""
+async def test_a_cancel_by_a_program_names_nobody() -> None:
+    """It has a reason. A name must be text."""
     async with Supervisor(MemoryStore()) as supervisor:
         handle = await supervisor.start(FakeAdapter([Pause()]), "go", policies=POLICIES)
         with pytest.raises(UsageError, match="by"):

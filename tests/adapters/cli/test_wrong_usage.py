@@ -1,4 +1,4 @@
-"""What no command can do: exit code 2 and one error on standard error, which says where it is and what to do."""
+"""Impossible usage is exit code 2 and one error on standard error, with the position and the remedy."""
 
 import json
 import shlex
@@ -130,7 +130,7 @@ def test_it_is_one_message_and_nothing_is_done(words: str, cli: Any, place: Path
         place.joinpath(name).write_text(text)
     place.joinpath("ring").symlink_to("ring")
     cli("store", "--make")
-    cli("kill", "--lift")  # by a token, of which there is a file then
+    cli("kill", "--lift")  # for a token, for which there is a file then
     before = sorted(place.rglob("*"))
     answer = cli(*shlex.split(words), stdin="name: x\n")
 

@@ -1,4 +1,4 @@
-"""Sessions and policies written for one test."""
+"""Fixtures: sessions and policies for one test."""
 
 import json
 from collections.abc import Callable, Iterable
@@ -15,7 +15,7 @@ Compile: TypeAlias = Callable[..., CompiledPolicy]
 
 @pytest.fixture
 def make_session() -> MakeSession:
-    """A session of these events; a text `tool` stands for a call of it that ran and completed."""
+    """A session of these events; a text `tool` stands for a call of it that completed."""
 
     def make(
         *events: dict[str, Any] | str,

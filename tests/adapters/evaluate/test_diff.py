@@ -1,4 +1,4 @@
-"""Two policies over the same sessions."""
+"""Comparing two policies on the same sessions."""
 
 import io
 from typing import Any
@@ -32,10 +32,10 @@ def block(tool: str, action: str = "deny") -> dict[str, Any]:
     ([block("bash")], [block("bash")], []),
     ([block("bash")], [block("bash"), block("mail")], []),
 ])  # fmt: skip
-def test_calls_judged_otherwise_are_named_with_what_changed(
+def test_calls_decided_differently_are_named_with_the_difference(
     make_session: MakeSession, policy: Compile, old: list[Any], new: list[Any], changes: list[str]
 ) -> None:
-    """What matters is refused or allowed; a change of action is distinguished from a change of rule."""
+    """Denied or allowed is the main difference. A change of the action differs from a change of the rule."""
     (found,) = compare_sessions(policy(*old), policy(*new), [make_session("read", "bash")])
 
     assert [call.change for call in found.calls] == changes
@@ -44,10 +44,8 @@ def test_calls_judged_otherwise_are_named_with_what_changed(
 
 
 @pytest.mark.parametrize("between", [{"type": "tool_call_completed", "tool_call_id": "c"}, {"type": "run_started"}])
-def test_an_id_that_is_used_again_is_another_call(
-    make_session: MakeSession, policy: Compile, between: dict[str, Any]
-) -> None:
-    """Each is compared with itself, though both policies deny the later one."""
+def test_a_reused_id_is_another_call(make_session: MakeSession, policy: Compile, between: dict[str, Any]) -> None:
+    """Each call is compared with itself, although both policies deny the later one."""
     first, later = (
         {"type": "tool_call_started", "tool_call_id": "c", "tool_name": tool} for tool in ("bash", "mail")
     )
@@ -60,8 +58,8 @@ def test_an_id_that_is_used_again_is_another_call(
     assert "call 2 of 2" in report.plain
 
 
-def test_what_is_judged_at_the_end_is_compared_too(make_session: MakeSession, policy: Compile) -> None:
-    """It concerns no call."""
+def test_findings_at_the_end_are_compared_too(make_session: MakeSession, policy: Compile) -> None:
+    """They belong to no call."""
     new = policy({"type": "require", "id": "r", "tool": "verify", "action": "deny"})
 
     (found,) = compare_sessions(policy(), new, [make_session("read")])
@@ -73,13 +71,13 @@ def test_what_is_judged_at_the_end_is_compared_too(make_session: MakeSession, po
 
 @pytest.fixture
 def changes(make_session: MakeSession, policy: Compile) -> list[SessionChange]:
-    """Two sessions, one of which is judged differently in two calls."""
+    """Two sessions, one of which is decided differently in two calls."""
     sessions = [make_session("read", id="calm"), make_session("bash", "mail", id="wild")]
     return list(compare_sessions(policy(block("mail")), policy(block("bash")), sessions))
 
 
-def test_what_changed_reads_at_80_columns(changes: list[SessionChange]) -> None:
-    """Below its session, in words, with both answers."""
+def test_differences_are_readable_at_80_columns(changes: list[SessionChange]) -> None:
+    """Below their session, with both decisions."""
     summary = DiffSummary()
     for change in changes:
         summary.add(change)
@@ -95,8 +93,8 @@ def test_what_changed_reads_at_80_columns(changes: list[SessionChange]) -> None:
     assert max(map(len, text.splitlines())) <= 80
 
 
-def test_the_line_of_json_has_both_answers(changes: list[SessionChange]) -> None:
-    """One line a session, also for those judged alike."""
+def test_a_line_of_json_has_both_decisions(changes: list[SessionChange]) -> None:
+    """One line a session, also without a difference."""
     calm, wild = (msgspec.json.decode(msgspec.json.encode(change)) for change in changes)
 
     assert (calm["session"], calm["calls"]) == ("calm", [])

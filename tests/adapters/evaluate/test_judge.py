@@ -1,4 +1,4 @@
-"""Recorded sessions judged under a policy."""
+"""Evaluating recorded sessions under a policy."""
 
 from typing import Any
 
@@ -25,10 +25,10 @@ def rules_of(report: SessionReport) -> list[str]:
     return [violation.rule for violation in report.violations]
 
 
-def test_a_session_that_keeps_the_rules_passes_and_every_offending_call_is_named(
+def test_a_session_without_violations_passes_and_every_violating_call_is_named(
     make_session: MakeSession, policy: Compile
 ) -> None:
-    """Each rule with its status; event, call and tool. A warning is a rule that was broken, too."""
+    """Each rule with its status; event, call and tool. A warning is a violation too."""
     kept = judge_session(policy(NO_BASH, {"type": "require", "id": "r", "tool": "read"}), make_session("read"))
     broken = judge_session(policy({**NO_BASH, "action": "warn"}), make_session("read", "bash", "bash"))
     first, _ = broken.violations
@@ -40,10 +40,8 @@ def test_a_session_that_keeps_the_rules_passes_and_every_offending_call_is_named
     assert (broken.passed, broken.rules) == (False, {"no-bash": "violated"})
 
 
-def test_a_call_that_was_asked_for_gets_a_decision_and_counts_once(
-    make_session: MakeSession, policy: Compile
-) -> None:
-    """As a gate would have answered it. The record of a gated run has its start too, which is the same call."""
+def test_a_requested_call_gets_a_decision_and_counts_once(make_session: MakeSession, policy: Compile) -> None:
+    """The decision of a gate. The log of a gated run also has its start, which is the same call."""
     report = judge_session(policy(NO_BASH), make_session(ASK, {**ASK, "tool_call_id": "a2", "tool_name": "read"}))
 
     assert isinstance(report.decisions, list)
@@ -56,10 +54,8 @@ def test_a_call_that_was_asked_for_gets_a_decision_and_counts_once(
     assert not judge_session(policy(ONCE), make_session(ASK, START, "bash")).passed
 
 
-def test_a_call_a_person_approved_keeps_its_decision_and_breaks_nothing_more(
-    make_session: MakeSession, policy: Compile
-) -> None:
-    """What was asked for was given: the rule is met."""
+def test_an_approved_call_keeps_its_decision_and_violates_nothing(make_session: MakeSession, policy: Compile) -> None:
+    """The requirement was satisfied."""
     held = policy({**NO_BASH, "action": "request_approval"})
     requested = {"type": "tool_approval_requested", **APPROVAL}
 
@@ -72,13 +68,15 @@ def test_a_call_a_person_approved_keeps_its_decision_and_breaks_nothing_more(
     assert report.rules == {"no-bash": "held"}
 
 
-def test_a_call_that_was_asked_for_and_denied_spends_nothing(make_session: MakeSession, policy: Compile) -> None:
-    """The policy judged by would have let it through, but it never ran."""
+def test_a_denied_call_spends_nothing(make_session: MakeSession, policy: Compile) -> None:
+    """The evaluated policy would have allowed it, but it never ran."""
     assert judge_session(policy(ONCE), make_session(ASK, DENIED, "bash", never_ran={"a1"})).passed
 
 
-def test_a_call_that_never_ran_breaks_rules_but_meets_none(make_session: MakeSession, policy: Compile) -> None:
-    """A gate would have refused it; what was required did not happen by asking for it."""
+def test_a_call_that_never_ran_can_violate_rules_but_satisfies_none(
+    make_session: MakeSession, policy: Compile
+) -> None:
+    """A gate would have denied it. A request alone satisfies no requirement."""
     rules = policy(NO_BASH, {"type": "require", "id": "r", "tool": "verify"})
     verify = {"type": "tool_call_requested", "tool_call_id": "v", "tool_name": "verify"}
 
@@ -88,8 +86,8 @@ def test_a_call_that_never_ran_breaks_rules_but_meets_none(make_session: MakeSes
     assert report.rules == {"no-bash": "violated", "r": "violated"}
 
 
-def test_a_call_that_was_let_through_counts_from_that_moment(make_session: MakeSession, policy: Compile) -> None:
-    """In a record of requests alone, as siblings that are asked for at once."""
+def test_an_allowed_call_counts_from_that_moment(make_session: MakeSession, policy: Compile) -> None:
+    """In a log with requests only, as for parallel calls."""
     once = policy({**ONCE, "action": "deny"})
 
     report = judge_session(once, make_session(ASK, {**ASK, "tool_call_id": "a2"}))
@@ -98,8 +96,8 @@ def test_a_call_that_was_let_through_counts_from_that_moment(make_session: MakeS
     assert [decision.action for decision in report.decisions] == ["allow", "deny"]
 
 
-def test_the_end_of_a_complete_session_settles_what_is_owed(make_session: MakeSession, policy: Compile) -> None:
-    """A required call that never came is a violation at the last event; before the end it may still come."""
+def test_the_end_of_a_complete_session_decides_obligations(make_session: MakeSession, policy: Compile) -> None:
+    """A required call that never came is a violation at the last event. Before the end it may still come."""
     required = policy({"type": "require", "id": "r", "tool": "verify"})
     report = judge_session(required, make_session("read"))
     pending = judge_session(required, make_session("read", complete=False))
@@ -109,8 +107,8 @@ def test_the_end_of_a_complete_session_settles_what_is_owed(make_session: MakeSe
     assert (pending.passed, pending.rules) == (True, {"r": "pending"})
 
 
-def test_what_an_earlier_policy_concluded_is_not_taken_over(make_session: MakeSession, policy: Compile) -> None:
-    """The record of a supervised run is judged afresh, also under the policy it ran under."""
+def test_findings_of_an_earlier_policy_are_not_reused(make_session: MakeSession, policy: Compile) -> None:
+    """The log of a supervised run is evaluated again, even under its own policy."""
     capped = policy(ONCE, limits={"max_tool_calls": 1})
     concluded = {
         "type": "policy_violation",
@@ -127,8 +125,10 @@ def test_what_an_earlier_policy_concluded_is_not_taken_over(make_session: MakeSe
     assert judge_session(policy(NO_BASH), make_session(concluded)).passed
 
 
-def test_rules_for_some_runs_only_look_at_the_context(make_session: MakeSession, policy: Compile) -> None:
-    """The caller's, with session and model filled in from the record; what neither has leaves the rule unjudged."""
+def test_rules_with_when_read_the_context(make_session: MakeSession, policy: Compile) -> None:
+    """The caller's, completed with the session and model from the log. A rule with a missing value is not
+    evaluated.
+    """
     for_interns = policy({**NO_BASH, "when": [{"path": "$.user_role", "equals": "intern"}]})
     for_small = policy({**NO_BASH, "when": [{"path": "$.model", "equals": "small"}]})
     session = make_session("bash", model="small")
@@ -141,18 +141,16 @@ def test_rules_for_some_runs_only_look_at_the_context(make_session: MakeSession,
     assert judge_session(for_small, session, RunContext(model="large")).passed
 
 
-def test_an_amount_that_cannot_be_is_an_error_that_names_the_session(
-    make_session: MakeSession, policy: Compile
-) -> None:
-    """Of thousands of sessions in a file, one is wrong."""
+def test_an_impossible_amount_is_an_error_that_names_the_session(make_session: MakeSession, policy: Compile) -> None:
+    """One of thousands of sessions in a file is wrong."""
     session = make_session("read", {"type": "token_usage_updated", "output_tokens": -5})
 
     with pytest.raises(TraceError, match=r"traces/one\.jsonl: session `s1`, event 3: .*`output_tokens` is -5"):
         judge_session(policy(), session)
 
 
-def test_sessions_are_judged_as_they_come_and_each_on_its_own(make_session: MakeSession, policy: Compile) -> None:
-    """What one session did does not count in the next; progress is reported after each."""
+def test_sessions_are_evaluated_in_turn_and_separately(make_session: MakeSession, policy: Compile) -> None:
+    """Events of one session do not count in the next. Progress is reported after each."""
     once = policy(ONCE)
     sessions = [make_session("bash", id="a"), make_session("bash", id="b")]
     counts: list[int] = []
@@ -168,19 +166,19 @@ RUN = [{"type": "run_started", "run_id": id} for id in ("r1", "r2")]
 
 
 @pytest.mark.parametrize("events", [[RUN[0], START, RUN[1], START], [RUN[0], ASK, DENIED, ASK, DENIED]])
-def test_an_id_used_again_once_its_call_is_over_is_another_call(
+def test_a_reused_id_of_a_finished_call_is_another_call(
     make_session: MakeSession, policy: Compile, events: list[Any]
 ) -> None:
-    """What the first call broke, the second breaks by itself."""
+    """Each has its own violations."""
     report = judge_session(policy(NO_BASH), make_session(*events))
 
     assert [found.seq for found in report.violations] == [2, 4]
 
 
-def test_an_id_used_again_for_a_call_that_did_not_run_is_judged_and_not_spent(
+def test_a_reused_id_of_a_call_that_did_not_run_is_evaluated_and_not_spent(
     make_session: MakeSession, policy: Compile
 ) -> None:
-    """Of three requests under one id the last ran: the others take nothing."""
+    """Of three requests with one id, the last ran; the others spend nothing."""
     once = policy({**ONCE, "action": "deny"})
     done = {"type": "tool_call_completed", "tool_call_id": "a1", "tool_name": "bash"}
     report = judge_session(once, make_session(ASK, ASK, ASK, START, done))
@@ -188,8 +186,8 @@ def test_an_id_used_again_for_a_call_that_did_not_run_is_judged_and_not_spent(
     assert report.passed
 
 
-def test_a_granted_call_is_judged_again_when_it_was_granted(make_session: MakeSession, policy: Compile) -> None:
-    """A rule that was broken while the call waited is found, as it was live."""
+def test_an_approved_call_is_evaluated_again_at_its_approval(make_session: MakeSession, policy: Compile) -> None:
+    """A rule that was violated while the call was pending is found, as in the live run."""
     held = {"type": "blocklist", "id": "held", "tools": ["bash"], "action": "request_approval"}
     late = {"type": "never_after", "id": "late", "trigger": "close", "forbidden": "bash", "action": "deny"}
     report = judge_session(policy(held, late), make_session(ASK, "close", GRANTED, DENIED, never_ran={"a1"}))

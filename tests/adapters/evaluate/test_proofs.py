@@ -1,4 +1,6 @@
-"""What rules decide and where policies differ, answered by hand in `rule_proofs.yaml`; the time questions share."""
+"""Findings on single stacks and differences of policies, with the expected answers in `rule_proofs.yaml`; and how
+questions share time.
+"""
 
 from functools import partial
 from pathlib import Path
@@ -30,9 +32,9 @@ HARD = {
 EASY = {"stack": policy(), "keeps": policy()}
 
 
-def test_a_question_for_which_the_time_was_too_short_says_that_it_was_shared() -> None:
-    """With two others; what is quick is answered all the same. Alone it has all the time; of one that somebody stops,
-    as Ctrl-C does, the time is not to blame, and all questions stop.
+def test_a_question_that_ran_out_of_time_says_that_it_was_shared() -> None:
+    """With two others; quick ones are answered anyway. Alone, it has all the time. If someone interrupts, as by
+    Ctrl-C, time is not the reason, and all questions stop.
     """
     shared = SharedTime(3, seconds=0)
 
@@ -44,8 +46,8 @@ def test_a_question_for_which_the_time_was_too_short_says_that_it_was_shared() -
         assert "shared" not in answer.reason
 
 
-def test_each_question_has_an_even_part_and_what_is_left_goes_to_the_others() -> None:
-    """Two hard questions among twenty easy ones end in time, and neither takes the part of the other."""
+def test_each_question_has_an_equal_share_and_the_rest_goes_to_the_others() -> None:
+    """Two hard questions among twenty easy ones end in time, and neither uses the other's share."""
     looks: list[int] = []
 
     def note() -> bool:
@@ -60,8 +62,8 @@ def test_each_question_has_an_even_part_and_what_is_left_goes_to_the_others() ->
     assert {21, 22} <= set(looks)
 
 
-def test_what_comes_after_the_time_is_not_asked() -> None:
-    """Rules and tools that come first have their answers; of the others nothing is even made ready."""
+def test_questions_after_the_deadline_are_not_started() -> None:
+    """The first rules and tools have answers; nothing is prepared for the others."""
     stack = policy(*({"type": "count", "tool": tool, "max": 1} for tool in TOOLS))
     answers = SharedTime(10)
     found = list(sanity([stack], Prover(answers.answer, lambda: answers.number >= 3)))
@@ -84,10 +86,8 @@ def test_what_comes_after_the_time_is_not_asked() -> None:
     ({"max_duration_ms": 1_000}, {"max_duration_ms": {"max": 3_000, "scope": "session"}}),
     ({"max_idle_ms": 1_000}, {"max_duration_ms": 3_000}),
 ])  # fmt: skip
-def test_a_session_that_takes_too_long_takes_as_long_where_it_is_kept(
-    mine: dict[str, Any], limits: dict[str, Any]
-) -> None:
-    """Its events have their times, so that it is judged as it was shown."""
+def test_a_saved_session_keeps_its_duration(mine: dict[str, Any], limits: dict[str, Any]) -> None:
+    """Its events have times, so it is evaluated as it was shown."""
     [stack, limited] = read([{"limits": mine, "on_violation": "cancel"}, {"limits": limits}])
     answer = verify(stack, no_looser_than=limited)
     kept = session_of(record_of("limits", answer))
@@ -114,8 +114,8 @@ def prover(question: dict[str, Any]) -> Prover:
 
 
 @pytest.mark.parametrize("question", SANE, ids=[each["it"] for each in SANE])
-def test_no_more_and_no_less_is_found_of_a_stack(question: dict[str, Any]) -> None:
-    """Each finding with its reason."""
+def test_the_findings_on_a_stack_are_exactly_the_expected_ones(question: dict[str, Any]) -> None:
+    """Each with its reason."""
     found = sanity(read(question["sane"]), prover(question))
 
     assert {each.question: each.reason for each in found if each.verdict != "proved"} == question["finds"]
@@ -123,7 +123,7 @@ def test_no_more_and_no_less_is_found_of_a_stack(question: dict[str, Any]) -> No
 
 @pytest.mark.parametrize("question", CHANGED, ids=[each["it"] for each in CHANGED])
 def test_every_difference_is_found_once(question: dict[str, Any]) -> None:
-    """With a shortest session, and what each policy answers to its last call."""
+    """With a shortest session, and both decisions on its last call."""
     found = differences(read(question["old"]), read(question["new"]), prover(question))
     shown = [
         [each.change, each.rules, len(each.session), each.old and each.old.action, each.new and each.new.action]
@@ -134,7 +134,7 @@ def test_every_difference_is_found_once(question: dict[str, Any]) -> None:
 
 
 def test_questions_about_the_rules_of_a_stack_check_no_policy_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They were checked as they were read, and each question is about some of their rules."""
+    """They were checked when they were loaded, and each question is about some of their rules."""
     rules = [{"deny": [{"tool": f"t{n}", "where": [{"path": "$.a", "equals": n}]}]} for n in range(4)]
     policies = parse_policies({"name": "p", "on_violation": "deny", "tool_rules": rules})
     checked: list[Any] = []

@@ -1,4 +1,4 @@
-"""What is reported of judged sessions: on a terminal, as JUnit XML, as SARIF."""
+"""Reports of evaluated sessions: on a terminal, as JUnit XML, as SARIF."""
 
 import io
 import json
@@ -48,7 +48,7 @@ def report_of(session: TraceSession, *violations: ViolationRecord, **rules: str)
 
 
 def shown(renderable: RenderableType, width: int = 80, **how: Any) -> str:
-    """What a terminal of this width shows."""
+    """The output on a terminal of this width."""
     console = Console(file=io.StringIO(), width=width, **how)
     console.print(renderable)
     return console.file.getvalue()  # type: ignore[attr-defined,no-any-return]
@@ -61,8 +61,8 @@ def session(make_session: MakeSession) -> TraceSession:
     return make_session("look", "look", pay, "mail", id="monday")
 
 
-def test_a_failure_says_what_was_expected_what_happened_where_and_what_to_do(session: TraceSession) -> None:
-    """The calls around the offending one are shown, and it is marked in text, not by colour alone."""
+def test_a_failure_has_the_expectation_the_fact_the_position_and_the_remedy(session: TraceSession) -> None:
+    """The calls around it are shown, and the call is marked by text, not by colour alone."""
     (text,) = failure_reports(session, report_of(session, violation()))
 
     assert text.plain.splitlines() == [
@@ -83,8 +83,10 @@ def test_a_failure_says_what_was_expected_what_happened_where_and_what_to_do(ses
     ]
 
 
-def test_what_is_shown_of_a_trace_is_around_what_is_wrong(make_session: MakeSession, session: TraceSession) -> None:
-    """What is left out of a long session is counted; the end, and what is between calls, are marked there."""
+def test_the_shown_part_of_a_trace_is_around_the_failure(make_session: MakeSession, session: TraceSession) -> None:
+    """Omitted calls of a long session are counted. The end, and events between calls, are marked at their
+    position.
+    """
     long = make_session(*["look"] * 50, "pay", *["look"] * 50)
     limited = make_session("look", {"type": "token_usage_updated", "input_tokens": 9}, "mail")
     over = violation("max_total_tokens", call=None, kind="max_total_tokens", seq=3)
@@ -106,7 +108,7 @@ def test_what_is_shown_of_a_trace_is_around_what_is_wrong(make_session: MakeSess
 
 
 def test_each_rule_is_reported_once_with_all_its_calls_marked(session: TraceSession) -> None:
-    """In the order they were broken."""
+    """In the order of their violations."""
     texts = list(failure_reports(session, report_of(session, violation(), violation("other"), violation(call="c3"))))
 
     assert [text.plain.splitlines()[0] for text in texts] == ["FAILED verify-first (before)", "FAILED other (before)"]
@@ -114,7 +116,7 @@ def test_each_rule_is_reported_once_with_all_its_calls_marked(session: TraceSess
 
 
 def test_a_tool_cannot_write_to_the_terminal(make_session: MakeSession) -> None:
-    """Control characters in names and arguments of recorded calls do not reach it."""
+    """Control characters in names and arguments of recorded calls are escaped."""
     evil = {
         "type": "tool_call_started",
         "tool_call_id": "c2",
@@ -130,8 +132,10 @@ def test_a_tool_cannot_write_to_the_terminal(make_session: MakeSession) -> None:
 
 
 @pytest.mark.parametrize("color_system", [None, "truecolor"])
-def test_the_summary_reads_at_80_columns_with_and_without_colour(session: TraceSession, color_system: Any) -> None:
-    """Rules with their counts, sessions that failed, one line that sums up."""
+def test_the_summary_is_readable_at_80_columns_with_and_without_colour(
+    session: TraceSession, color_system: Any
+) -> None:
+    """Rules with their counts, failed sessions, and one line with the totals."""
     summary = EvalSummary()
     for number in range(3):
         report = report_of(session, *[violation()] * number, kept="held", unused="not_exercised")
@@ -151,7 +155,7 @@ def test_the_summary_reads_at_80_columns_with_and_without_colour(session: TraceS
 
 
 def test_only_some_failed_sessions_are_listed_and_the_rest_counted(session: TraceSession) -> None:
-    """Thousands may fail. A rule may be called anything."""
+    """Thousands may fail. A rule may have any name."""
     summary = EvalSummary(keep=5)
     for _ in range(30):
         summary.add(report_of(session, violation("[red]x[/red]")))
@@ -164,7 +168,7 @@ def test_only_some_failed_sessions_are_listed_and_the_rest_counted(session: Trac
 
 
 def test_junit_has_a_case_for_each_rule_of_each_session(session: TraceSession) -> None:
-    """Failures say what was expected; rules that met no call are skipped."""
+    """Failures have the expectation. Rules that never applied are skipped."""
     junit = JUnitReport()
     junit.add(session, report_of(session, violation(), kept="held", unused="not_exercised"))
     junit.add(session, report_of(session, kept="held"))
@@ -184,7 +188,7 @@ def test_junit_has_a_case_for_each_rule_of_each_session(session: TraceSession) -
     )
 
 
-def test_junit_holds_any_text_a_session_may_have(make_session: MakeSession) -> None:
+def test_junit_can_contain_any_text(make_session: MakeSession) -> None:
     """XML has no control characters and no lone surrogates."""
     session = make_session("look", id="a\x00b<&\x1b")
     junit = JUnitReport()
@@ -216,8 +220,8 @@ def test_sarif_has_a_result_for_each_violation(session: TraceSession) -> None:
     assert first["message"]["text"] == "expected `verify` before `pay`; `verify` never completed"
 
 
-def test_sarif_of_nothing_violated_is_a_document_too() -> None:
-    """Code-scanning pages clear what they showed before."""
+def test_sarif_without_violations_is_a_document_too() -> None:
+    """So code-scanning pages clear their earlier results."""
     (run,) = json.loads(SarifReport("1").json())["runs"]
 
     assert (run["results"], run["tool"]["driver"]["rules"]) == ([], [])
