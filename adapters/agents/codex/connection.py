@@ -55,6 +55,8 @@ def arguments(config: Mapping[str, Any], features: Mapping[str, bool]) -> list[s
         **{f"features.{name}": False for name in (*UNASKED, *QUIET)},
         **{f"features.{name}": on for name, on in features.items()},
         **config,
+        # some models have agents whatever the features are
+        "agents.enabled": bool(features.get("multi_agent") or features.get("multi_agent_v2")),
     }
     flags = [word for key, value in settings.items() for word in ("-c", f"{key}={toml(value, key)}")]
     return [*flags, "app-server"]

@@ -219,3 +219,22 @@ async def test_subagents_enabled_in_the_clients_settings_stay_disabled(bench: An
     assert adapter.capabilities.gate == "all"
     assert bench.adapter(features={flavour.feature: True}).ungated == ["agents are started without asking"]
     assert not {"collaboration", "tool_search"} & set(bench.api.offered())
+
+
+async def test_a_model_that_has_subagents_by_itself_has_none_unless_the_caller_enables_them(bench: Any) -> None:
+    """The client's list of models enables them for newer ones, whatever its features are. Of the tools in a script
+    that are not asked about, none is there.
+    """
+    bench.api.reply(bench.api.call("c", "spawn_agent", namespace="collaboration", task_name="t", message="help"))
+    bench.api.reply(bench.api.scripted("names", "text(ALL_TOOLS.map(tool => tool.name))"))
+    events = await bench.run(adapter=bench.adapter(model="gpt-6-sol"))
+    in_script = bench.api.result_of("names")
+
+    assert not any(isinstance(event, ToolCallStarted) for event in events)
+    assert "collaboration" not in bench.api.offered()
+    assert [name in in_script for name in ("exec_command", "view_image", "goal", "agent")] == [
+        True,
+        False,
+        False,
+        False,
+    ]
