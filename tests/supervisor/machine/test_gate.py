@@ -17,9 +17,10 @@ from proctor.policies import events as ev
 from proctor.policies.events.run_context import Capabilities, RunContext
 from proctor.supervisor import GateAnswer, MemoryStore, Supervisor, run_once
 from proctor.supervisor.machine import interface
-from proctor.supervisor.machine.interface import AnswerGate, Effect, RunChecks
+from proctor.supervisor.machine.interface import AnswerGate, Effect, RequestApproval, RunChecks
 from proctor.supervisor.machine.machine import RunMachine
 from proctor.supervisor.machine.run_state import RunIdentity
+from proctor.supervisor.ports.stored_types import ApprovalAnswer
 from proctor.supervisor.run.actor import GateWaiters
 from proctor.supervisor.testing.fakes import PATIENCE_S, Ask, FakeAdapter, Pause
 
@@ -71,8 +72,21 @@ class Run:
             self.feed(interface.CancelAsked(now_ms=1, reason="enough"))
         elif step.startswith("gone-"):
             self.feed(interface.Withdrawn(now_ms=1, key=int(step[-1]), call_id=CALL.id))
+        elif step == "agree":
+            self.agree()
         else:
             self.feed(interface.Reported(now_ms=1, event=REPORTS[step]))
+
+    def agree(self) -> None:
+        """Who was asked about the call, a check or a person, has no objection."""
+        for command in self.commands:
+            match command:
+                case RunChecks():
+                    agreed = {name: True for name, _ in command.checks}
+                    self.feed(interface.Checked(now_ms=1, key=command.key, answers=agreed))
+                case RequestApproval():
+                    yes, id = ApprovalAnswer(granted=True, by="ana"), command.request.approval_id
+                    self.feed(interface.ApprovalAnswered(now_ms=1, approval_id=id, answer=yes))
 
     def answers(self) -> list[tuple[int, bool]]:
         return [(command.key, command.answer.allowed) for command in self.commands if isinstance(command, AnswerGate)]
@@ -108,6 +122,20 @@ def test_a_call_with_an_id_in_use_is_denied_and_the_first_call_continues(
     assert (CALL.id in run.machine.calls) == (not failed)
     errors = [event.message for event in run.recorded if isinstance(event, ev.ErrorOccurred)]
     assert (errors == ["call `c` was requested again while it waits"]) == (answers == [(2, False)]), errors
+
+
+@pytest.mark.parametrize("kind", ["checked", "held"])
+@pytest.mark.parametrize(("steps", "allowed"), [
+    ("ask store agree store", True), ("ask store gone-1 agree store", False), ("ask store cancel agree store", False),
+])  # fmt: skip
+def test_an_agreement_that_comes_after_the_denial_allows_nothing(kind: str, steps: str, allowed: bool) -> None:
+    """Although the denial is not durable yet, so that the caller has not been told."""
+    run = Run(*([Check(check=never_called, id="asked")] if kind == "checked" else []), asks=kind == "held")
+    for step in steps.split():
+        run.does(step)
+
+    assert run.answers() == [(1, allowed)]
+    assert any(isinstance(event, ev.ToolCallStarted) for event in run.recorded) == allowed
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from proctor.supervisor.ports.budget_ledger import Reservation, ReservationResul
 
 
 class Run:
-    """A run with these budgets; its events are durable at once."""
+    """A run with these budgets; its events are durable at once, while it `stores`."""
 
     def __init__(
         self,
@@ -34,7 +34,8 @@ class Run:
         self.monitor = self.compiled.monitor(RunContext())
         self.machine = RunMachine.resume(who, self.monitor, record)
         self.record = [*record]
-        self.stored = 0
+        self.written = 0
+        self.stores = True
         self.commands: list[Effect] = []
         self.keys = 0
         self.judge_is_broken = False
@@ -52,8 +53,9 @@ class Run:
         while self.machine.unwritten:
             taken = self.machine.drain_record()
             self.record += taken
-            self.stored += len(taken)
-            self.commands += self.machine.handle(interface.Stored(now_ms=input.now_ms, count=self.stored))
+            self.written += len(taken)
+            if self.stores:
+                self.commands += self.machine.handle(interface.Stored(now_ms=input.now_ms, count=self.written))
 
     def spends(self, usd: float, now_ms: int = 2) -> None:
         self.feed(interface.Reported(now_ms=now_ms, event=ev.TokenUsageUpdated(cost_usd=usd)))
@@ -267,21 +269,38 @@ def test_a_call_asks_the_store_only_if_it_needs_a_reservation() -> None:
     assert [event.tool_name for event in run.of(ev.ToolCallStarted)] == ["a", "b"]
 
 
+@pytest.mark.parametrize("stores", [True, False])
 @pytest.mark.parametrize(
     "gone",
     [interface.AdapterEnded(now_ms=3), interface.Withdrawn(now_ms=3, key=1, call_id="c1")],
     ids=["agent", "call"],
 )
-def test_a_call_that_is_gone_before_the_store_answers_does_not_run(gone: interface.Input) -> None:
-    """It was denied meanwhile, so its reservation allows nothing."""
+def test_a_call_that_is_gone_before_the_store_answers_does_not_run(gone: interface.Input, stores: bool) -> None:
+    """It was denied meanwhile, so its reservation allows nothing, also while the denial is not durable yet."""
     run = Run(Budget(name="calls", max_tool_calls=2))
     run.gets(0)
     run.asks("a")
+    run.stores = stores
     run.feed(gone)
+    run.stores = True
     run.gets(1, now_ms=4)
 
     assert run.of(ev.ToolCallStarted) == []
     assert run.allowed == [False]
+
+
+def test_no_call_that_waits_for_a_reservation_runs_after_one_that_cancels_the_run() -> None:
+    """Both waited for the same one."""
+    run = Run(
+        Budget(name="calls", max_tool_calls=5), rules=(Check(lambda call: call.name != "bad", action="cancel"),)
+    )
+    run.gets(0)
+    run.asks("first", "bad", "good")
+    run.gets(1)
+    run.gets(2)
+
+    assert [event.tool_name for event in run.of(ev.ToolCallStarted)] == ["first"]
+    assert run.allowed == [True, False, False]
 
 
 def test_a_settled_run_reserves_nothing() -> None:
