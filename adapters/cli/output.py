@@ -8,9 +8,11 @@ import logging
 import os
 import re
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
 from pathlib import Path
+from queue import SimpleQueue
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -331,6 +333,80 @@ def lenient(stream: Any, ignored: type[OSError]) -> Any:
     stream.flush()
     writer = io.BufferedWriter(_Lenient(stream.fileno(), ignored))
     return io.TextIOWrapper(writer, stream.encoding, stream.errors, line_buffering=stream.line_buffering)
+
+
+class _Queued(io.FileIO):
+    """Hands what is written to a thread, so that nobody waits for a reader; raises what went wrong before, unless it
+    is `finished`.
+    """
+
+    def __init__(self, file: int) -> None:
+        super().__init__(file, "w", closefd=False)
+        self.finished = False
+        self._error: OSError | None = None
+        self._queue: SimpleQueue[bytes | threading.Event] = SimpleQueue()
+        threading.Thread(target=self._write_all, name="proctor-output", daemon=True).start()
+
+    def write(self, data: Any, /) -> int:
+        if self._error is not None and not self.finished:
+            raise self._error
+        self._queue.put(bytes(data))
+        return len(data)
+
+    def wait_written(self) -> None:
+        """Wait until everything has been written. Raises OSError: some of it was not."""
+        written = threading.Event()
+        self._queue.put(written)
+        written.wait()
+        if self._error is not None:
+            raise self._error
+
+    def _write_all(self) -> None:
+        while True:
+            item = self._queue.get()
+            if isinstance(item, threading.Event):
+                item.set()
+            elif self._error is None:
+                try:
+                    while item:
+                        item = item[super().write(item) or 0 :]
+                except OSError as error:
+                    self._error = error
+
+
+@contextmanager
+def queued_output() -> Iterator[None]:
+    """Within the block, nothing waits for the reader of standard output, who may be a pager or a stopped terminal; at
+    its end, everything is written, as far as somebody reads.
+    """
+    stream = sys.stdout
+    if stream is not sys.__stdout__ or not isinstance(stream, io.TextIOWrapper):
+        yield
+        return
+    stream.flush()
+    raw = _Queued(stream.fileno())
+    writer = io.BufferedWriter(raw)
+    queued = io.TextIOWrapper(writer, stream.encoding, stream.errors, line_buffering=stream.line_buffering)
+    try:
+        with redirect_stdout(queued):
+            yield
+    finally:
+        try:
+            with suppress(BrokenPipeError):
+                queued.flush()
+                raw.wait_written()
+        finally:
+            raw.finished = True
+
+
+async def wait_written() -> None:
+    """Wait until the reader of standard output has been sent all of it, without holding up what goes on."""
+    import anyio
+
+    raw = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
+    if isinstance(raw, _Queued):
+        sys.stdout.flush()
+        await anyio.to_thread.run_sync(raw.wait_written, abandon_on_cancel=True)
 
 
 @contextmanager

@@ -35,7 +35,7 @@ from ..options import (
     store_option,
     with_command,
 )
-from ..output import note, who_asks
+from ..output import note, queued_output, wait_written, who_asks
 
 if TYPE_CHECKING:
     from proctor.supervisor import Adapter, Publisher, RunHandle, RunResult, Supervisor
@@ -104,7 +104,7 @@ def run(
     COMMAND starts an ACP agent, for the adapter acp. On a terminal, proctor asks you about calls that need approval.
 
     Ctrl-C or SIGTERM cancels the run and waits until it has ended. A third Ctrl-C or a second SIGTERM exits at once.
-    If standard output is closed, the run continues.
+    If standard output is closed, or nobody reads it, the run continues.
 
     Exit codes: 0 the run completed, 1 a policy rejected the run, cancelled it or denied a call (see --fail-on), 2 bad
     input or usage, 3 the agent failed or someone cancelled the run.
@@ -212,21 +212,22 @@ async def supervised(
         from ..live import EventLines, Live
 
         live = Live(EventLines(store=store), as_json=as_json)
-        with starting:
-            await adapter.prepare()
-            async with _supervisor(store, session_id, asks, [live, *observers]) as supervisor:
-                handle = await supervisor.start(adapter, prompt, policies=policies, session_id=session_id, **how)
-                await handle.wait_finished()
-        if handle is None:
-            note("interrupted")
-            return FAILED
-        refusing_fails = adapter.capabilities.deny_ends_turn
-        try:
-            code = await _concluded(handle, live, as_json=as_json, fail_on=fail_on, refusing_fails=refusing_fails)
-        except Exception as error:
-            if handle.released:
-                raise
-            code = report(error, debug=False)
+        with queued_output():
+            with starting:
+                await adapter.prepare()
+                async with _supervisor(store, session_id, asks, [live, *observers]) as supervisor:
+                    handle = await supervisor.start(adapter, prompt, policies=policies, session_id=session_id, **how)
+                    await handle.wait_finished()
+            if handle is None:
+                note("interrupted")
+                return FAILED
+            refusing_fails = adapter.capabilities.deny_ends_turn
+            try:
+                code = await _concluded(handle, live, as_json=as_json, fail_on=fail_on, refusing_fails=refusing_fails)
+            except Exception as error:
+                if handle.released:
+                    raise
+                code = report(error, debug=False)
         return code if handle.released else leave(code)  # an event loop waits for what does not end
 
 
@@ -301,6 +302,7 @@ class PromptApprover:
             _show(request)
             answer = None
             try:
+                await wait_written()
                 answer = await _answered(request)
             finally:
                 if answer is None:  # what comes next begins a line of its own

@@ -112,6 +112,26 @@ def test_a_run_whose_reader_leaves_finishes(place: Path, cli: Any) -> None:
     assert [line["status"] for line in cli("runs", "--json").lines] == ["completed"] * 2
 
 
+@pytest.mark.parametrize("form", [(), ("--json",)])
+def test_a_run_whose_reader_stops_reading_keeps_its_limits(place: Path, cli: Any, form: Any) -> None:
+    """A pager, or a terminal that was stopped by Ctrl-S; later it gets everything."""
+    steps = "".join(f"  - say: {'word ' * 200}{n}\n" for n in range(40))
+    place.joinpath("agent.yaml").write_text(f"name: agent\nsteps:\n{steps}  - silence: forever\n")
+    place.joinpath("org.yaml").write_text("name: org\nlimits: {max_idle: 300ms}\n")
+    reading, writing = os.pipe()
+    fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)
+    with subprocess.Popen([warm_proctor(), "run", *COMMANDS["run"], *form], stdout=writing) as process:
+        os.close(writing)
+        while "cancelled" not in (runs := cli("runs", "--json").out):
+            assert process.poll() is None, runs
+            time.sleep(0.05)
+        with open(reading, encoding="utf-8") as pipe:
+            lines = pipe.read().splitlines()
+
+    assert process.returncode == 1
+    assert sum("word word" in line for line in lines) >= 40
+
+
 def test_a_nonblocking_pipe_gets_everything(place: Path) -> None:
     """Some programs start others with such a pipe."""
     reading, writing = os.pipe()
