@@ -88,6 +88,35 @@ class OneLog(msgspec.Struct, rename={"text": "said"}):
     model: str = ""
     below: bool = False
 
+    def add(self, line: Used, since: datetime) -> None:
+        """Add a line's part of a turn; of a turn before `since`, nothing is counted."""
+        self.model, self.below = line.model or self.model, self.below or line.below
+        if line.at is not None and line.at.tzinfo is not None and line.at < since:
+            return
+        self.calls = [call_id for call_id in self.calls if call_id not in line.ended]
+        calls, text = [*self.calls_ahead, *line.calls], _start(line.text) or self.text_ahead
+        if line.tokens is None:
+            self.calls_ahead, self.text_ahead = calls, text
+            return
+        self.calls, self.text = [*self.calls, *calls][-_CALLS_REMEMBERED:], text or self.text
+        self.calls_ahead, self.text_ahead = [], ""
+        self._count(line.tokens, line.message)
+
+    def _count(self, tokens: LoggedTokens, message: str) -> None:
+        """Count the tokens of a message, of which earlier lines may have counted some."""
+        before = self.latest.pop(message, LoggedTokens()) if message else LoggedTokens()
+        now = tokens.most(before)
+        self.totals[self.model] = self.totals.get(self.model, LoggedTokens()).plus(now.less(before))
+        if message:
+            self.latest[message] = now
+            while len(self.latest) > _REMEMBERED:
+                del self.latest[next(iter(self.latest))]
+
+    def keep_counted(self, before: OneLog) -> None:
+        """Keep what was counted before the client wrote the log anew."""
+        for model, tokens in before.totals.items():
+            self.totals[model] = self.totals.get(model, LoggedTokens()).most(tokens)
+
 
 class _State(msgspec.Struct):
     since: datetime
@@ -188,33 +217,11 @@ class UsageLog(ABC):
             log.below = log.below or below
             with path.open("rb") as file:
                 for line in _whole_lines(file, log):
-                    self._count(whole_characters(line), log)
-        if log is not before:  # the client wrote it anew: what was counted stays counted
-            for model, tokens in before.totals.items():
-                log.totals[model] = log.totals.get(model, LoggedTokens()).most(tokens)
+                    if (used := self.read_line(whole_characters(line))) is not None:
+                        log.add(used, self._state.since)
+        if log is not before:
+            log.keep_counted(before)
         self._state.logs[path.name] = log
-
-    def _count(self, line: bytes, log: OneLog) -> None:
-        found = self.read_line(line)
-        if found is None:
-            return
-        log.model, log.below = found.model or log.model, log.below or found.below
-        if found.at is not None and found.at.tzinfo is not None and found.at < self._state.since:
-            return
-        log.calls = [call_id for call_id in log.calls if call_id not in found.ended]
-        calls, text = [*log.calls_ahead, *found.calls], _start(found.text) or log.text_ahead
-        if found.tokens is None:
-            log.calls_ahead, log.text_ahead = calls, text
-            return
-        log.calls, log.text = [*log.calls, *calls][-_CALLS_REMEMBERED:], text or log.text
-        log.calls_ahead, log.text_ahead = [], ""
-        before = log.latest.pop(found.message, LoggedTokens()) if found.message else LoggedTokens()
-        now = found.tokens.most(before)
-        log.totals[log.model] = log.totals.get(log.model, LoggedTokens()).plus(now.less(before))
-        if found.message:
-            log.latest[found.message] = now
-            while len(log.latest) > _REMEMBERED:
-                del log.latest[next(iter(log.latest))]
 
 
 @contextmanager
