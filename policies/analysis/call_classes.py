@@ -310,19 +310,23 @@ class ToolKinds:
     def rules_out(
         self, name: str, where: Sequence[Condition], input: dict[str, Any] | None, *, permits: bool
     ) -> bool:
-        """Whether conditions want none of an act that an input does, or a value at a place of one that it does not;
-        an input that tells of no act may do every act, and one that does every act has all places. Of no known input
+        """Whether conditions exclude every call of a kind, of which `input` is one: they want no such act as it does,
+        or a value at a place of an act that it does not. An input that tells of no act may do any. Without an input,
         nothing is ruled out.
         """
         tool = self._tool(name)
-        marks = list(tool.acts_where.values()) if tool is not None and input is not None else []
-        done = {paths[0] for paths in marks if compile_path(paths[0])(input)}
-        unwanted = {c.path for c in where if c.exists is False} & {paths[0] for paths in marks}
-        lacking = [path_steps(path) for paths in marks if paths[0] not in done for path in paths]
+        if tool is None or input is None:
+            return False
+        acts = list(tool.acts_where.values())
+        done = {paths[0] for paths in acts if compile_path(paths[0])(input)}
+        unwanted = {c.path for c in where if c.exists is False} & {paths[0] for paths in acts}
+        lacking = [path_steps(path) for paths in acts if paths[0] not in done for path in paths]
         wanting = (c.path for c in where if c.exists is True or (permits and c.exists is not False))
         wants = (path_steps(path) for path in wanting if isinstance(path, str))
         misses = any(steps[: len(place)] == place for steps in wants for place in lacking)
-        return bool(unwanted & done) or misses if done else bool(unwanted) and misses
+        if done:
+            return misses or not unwanted.isdisjoint(done)
+        return misses and bool(unwanted)
 
 
 def _is_item(path: str) -> bool:
