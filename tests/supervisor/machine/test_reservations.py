@@ -282,8 +282,8 @@ def test_a_call_that_is_gone_before_the_store_answers_does_not_run(gone: interfa
     run.asks("a")
     run.stores = stores
     run.feed(gone)
-    run.stores = True
     run.gets(1, now_ms=4)
+    run.feed(interface.Stored(now_ms=5, count=run.written))
 
     assert run.of(ev.ToolCallStarted) == []
     assert run.allowed == [False]
