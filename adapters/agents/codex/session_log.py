@@ -10,14 +10,16 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from datetime import datetime
 from functools import lru_cache
+from itertools import starmap
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import msgspec
 
 from proctor.policies import events as ev
 
-from ...kit.client_tools import changes_of
+from ...kit.client_tools import changes_of, mcp_output, mcp_tool_name
 from ...kit.trace_lines import TraceLines, TraceLog, TraceSession, parsed, text_of, tool_input
 from ...kit.usage_log import LoggedTokens, UsageLog, Used, reading
 
@@ -103,6 +105,7 @@ _COMMANDS = ("exec_command", "shell", "local_shell", "shell_command", "container
 """Names that clients have had for the tool that runs commands, which is `shell` in policies."""
 FROM_SCRIPT = "exec-"
 """How the ids of calls begin that a script of the model makes (its tool `exec`): the rollout has the script only."""
+_SCRIPTS = ("exec", "wait")
 OUTPUTS = ("function_call_output", "custom_tool_call_output")
 _STARTED = ("event_msg/task_started", "event_msg/turn_started")
 _COMPLETED = ("event_msg/task_complete", "event_msg/turn_complete")
@@ -149,6 +152,7 @@ class _Reader:
         self._status = dict(status for line in found for status in _statuses(line))
         self._outputs = dict(output for line in found for output in _outputs(line, self._status))
         self._names: dict[str, str] = {}
+        self._scripts: set[str] = set()
         self._will_end = set(self._status)
         self._running: set[str] = set()
         self._between = True
@@ -162,6 +166,9 @@ class _Reader:
             self.log.add(ev.MessageSent, at=line.timestamp, content=typed)
         elif line.item == "message":
             self._message(line)
+        elif _is_script(line):
+            self._respond(line)
+            self._scripts.add(line.call_id)
         elif line.item in _CALLS:
             self._call(line)
         elif line.item in OUTPUTS:
@@ -212,6 +219,8 @@ class _Reader:
     def _output(self, line: _Line) -> None:
         self._between = True
         call_id = line.call_id
+        if call_id in self._scripts:
+            return
         output = self._outputs[call_id]
         if output.running and call_id in self._will_end:
             self._running.add(call_id)
@@ -227,9 +236,16 @@ class _Reader:
         )
 
     def _item_completed(self, line: _Line) -> None:
-        """End a command that went on when the model got its output."""
+        """End a command that went on when the model got its output; of a call that a script made, this is all."""
         item = _completed_item(line)
         call_id = str(item.get("id"))
+        if call_id.startswith(FROM_SCRIPT) and (made := _made_by_script(item)) is not None:
+            name, given, output = made
+            call: dict[str, Any] = {"tool_call_id": call_id, "tool_name": name, "tool_input": given}
+            self.log.add(ev.ToolCallStarted, at=line.timestamp, turn=self.log.turn, **call)
+            failed = CodexOutput(output, str(item.get("status"))).failed
+            self.log.end_call(call_id, name, output, at=line.timestamp, failed=failed)
+            return
         self._will_end.discard(call_id)
         if call_id in self._running:
             self._running.remove(call_id)
@@ -263,6 +279,35 @@ def _typed(line: _Line) -> str | None:
     return str(text_of(item.get("content"))) if item.get("type") == "UserMessage" else None
 
 
+def _is_script(line: _Line) -> bool:
+    """Whether the model runs a script, or waits for one: neither is a call, but each that the script makes is."""
+    return (
+        line.item in _CALLS and line.payload.get("namespace") == "functions" and line.payload.get("name") in _SCRIPTS
+    )
+
+
+def _made_by_script(item: dict[str, Any]) -> tuple[str, dict[str, Any], Any] | None:
+    """The name, input and output of a call that a script made, as the client would report it live."""
+    match item:
+        case {"type": "CommandExecution", "command": [*words]}:
+            folder = unquote(str(item.get("cwd", "")).removeprefix("file://"))
+            return "shell", {"command": _script([*map(str, words)]), "cwd": folder}, item.get("aggregated_output")
+        case {"type": "McpToolCall", "server": server, "tool": name}:
+            result = item.get("result")
+            output = mcp_output(result) if isinstance(result, dict) else result
+            return mcp_tool_name(str(server), str(name)), tool_input(item.get("arguments")), output
+        case {"type": "FileChange", "changes": {**changes}}:
+            return "apply_patch", {"changes": [*starmap(_change, changes.items())]}, item.get("stdout")
+    return None
+
+
+def _change(path: str, change: Any) -> dict[str, Any]:
+    found = change if isinstance(change, dict) else {}
+    moved = {"move_path": found["move_path"]} if found.get("move_path") else {}
+    diff = found.get("content", found.get("unified_diff", ""))
+    return {"path": path, "kind": found.get("type", "update"), "diff": diff, **moved}
+
+
 def _statuses(line: _Line) -> Iterator[tuple[str, str]]:
     item = _completed_item(line)
     if isinstance(item.get("status"), str):
@@ -280,12 +325,12 @@ def _outputs(line: _Line, status: dict[str, str]) -> Iterator[tuple[str, CodexOu
 
 
 def call_name(payload: dict[str, Any]) -> str:
-    """The tool's name; one in a namespace is `mcp__server__tool`, as the model sees it."""
+    """The tool's name; one of an MCP server, which is its namespace, is `mcp__server__tool`."""
     name = str(payload.get("name") or str(payload["type"]).removesuffix("_call"))
     if name in _COMMANDS:
         return "shell"
-    namespace = payload.get("namespace")
-    return f"{str(namespace).removesuffix('__')}__{name}" if namespace else name
+    namespace = str(payload.get("namespace") or "")
+    return f"{namespace.removesuffix('__')}__{name}" if namespace.startswith("mcp__") else name
 
 
 def call_input(payload: dict[str, Any]) -> dict[str, Any]:

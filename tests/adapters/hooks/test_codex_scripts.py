@@ -12,6 +12,8 @@ from stored_rows import stored_rows
 
 from proctor.adapters.agents.codex.session_log import CodexUsageLog
 from proctor.adapters.hooks.clients import CLIENTS, codex_trust
+from proctor.adapters.traces import read_sessions
+from proctor.policies.events import ToolCallStarted, ToolOutcome
 from proctor.supervisor.testing.fakes import PATIENCE_S
 from tests.adapters.hooks.test_agents import SERVER, Codex
 
@@ -154,3 +156,26 @@ def test_a_call_of_a_script_waits_for_the_tokens_of_the_script_only(tmp_path: Pa
     written({"type": "custom_tool_call_output", "call_id": "c0", "output": "Script completed"})
 
     assert (early, during, read(0.01)) == (0, 100, 0)
+
+
+def test_its_rollout_has_the_calls_of_scripts_that_hooks_were_asked_about(agent: Scripted) -> None:
+    """Under the same ids, with the same ends; the script itself is no call."""
+    agent.install(policy="{name: p}")
+    added = "*** Begin Patch\n*** Add File: a\n+x\n*** End Patch\n"
+    moved = "*** Begin Patch\n*** Update File: a\n*** Move to: b\n@@\n-x\n+y\n*** End Patch\n"
+    patches = [f"text(await tools.apply_patch({json.dumps(patch)}).catch(String));" for patch in (added, moved)]
+    agent.run("\n".join((bash("echo a; exit 3"), *patches, FAILS_THERE)))
+    [rollout] = (agent.home / ".codex" / "sessions").rglob("rollout-*.jsonl")
+    [session] = read_sessions([str(rollout)])
+    calls = {event.tool_call_id: event for event in session.events if isinstance(event, ToolCallStarted)}
+    ends = {event.tool_call_id: event.type for event in session.events if isinstance(event, ToolOutcome)}
+    changes = [change for call in calls.values() for change in call.tool_input.get("changes", ())]
+    cwd = str(agent.cwd)
+
+    assert ends == {end["tool_call_id"]: end["type"] for end in agent.events(*ENDS)}
+    assert [call.tool_name for call in calls.values()] == ["shell", "apply_patch", "apply_patch", "mcp__s__fail"]
+    assert next(iter(calls.values())).tool_input == {"command": "echo a; exit 3", "cwd": cwd}
+    assert [(change["path"], change["kind"], change.get("move_path")) for change in changes] == [
+        (f"{cwd}/a", "add", None),
+        (f"{cwd}/a", "update", f"{cwd}/b"),
+    ]
