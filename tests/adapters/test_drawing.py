@@ -1,4 +1,4 @@
-"""SVG pictures: well-formed whatever the names, nothing on top of each other, each arrow from node to node."""
+"""SVG diagrams: well-formed with any names, without overlaps, and with each arrow from node to node."""
 
 import re
 from collections.abc import Iterator
@@ -37,24 +37,23 @@ def texts(svg: str) -> set[str]:
     return {element.text or "" for element in ElementTree.fromstring(svg).iter(f"{SVG}text")}
 
 
-def test_a_picture_shows_tools_rules_nets_tokens_and_its_wording() -> None:
-    """All that the policy holds."""
+def test_a_diagram_shows_tools_rules_nets_tokens_and_texts() -> None:
     shown = texts(draw_svg(policy()))
 
     assert {"a", "b", "c", "z", "before", "never after", "at most 2", "ready", "7", "max_turns: 5 (cancel)"} <= shown
     assert {"denies", "cancels the run"} <= shown
 
 
-def test_with_a_monitor_the_legend_says_what_the_marks_mean() -> None:
-    """Colours of the moment are explained only where they occur."""
+def test_with_a_monitor_the_legend_explains_the_marks() -> None:
+    """Colours for the current state are explained only if they occur."""
     drawn = policy()
 
     assert "now: denied" in texts(draw_svg(drawn, compile_policy(drawn).monitor()))
     assert "now: denied" not in texts(draw_svg(drawn))
 
 
-def test_the_same_policy_gives_the_same_picture() -> None:
-    """So that pictures can be kept under version control."""
+def test_the_same_policy_gives_the_same_diagram() -> None:
+    """So diagrams can be kept under version control."""
     assert draw_svg(policy()) == draw_svg(policy())
 
 
@@ -64,8 +63,8 @@ def _names_a_tool(name: str) -> bool:
 
 @given(st.lists(st.text(min_size=1).filter(_names_a_tool), min_size=2, max_size=4, unique=True))
 @settings(max_examples=60)
-def test_a_picture_is_well_formed_whatever_the_names(names: list[str]) -> None:
-    """Names are data: nothing in them ends a tag or is no XML."""
+def test_a_diagram_is_well_formed_with_any_names(names: list[str]) -> None:
+    """Nothing in a name can end a tag or be invalid XML."""
     tools = [re.sub(r"[\[\]*?]", "x", name) for name in names]
     rules = [{"type": "before", "first": first, "then": tools[0]} for first in tools[1:]]
 
@@ -87,10 +86,10 @@ def pairs(boxes: list[Box]) -> Iterator[tuple[Box, Box]]:
     st.lists(st.integers(30, 200), min_size=9, max_size=9),
 )
 @settings(max_examples=150)
-def test_nodes_stand_apart_and_arrows_join_their_sides(
+def test_nodes_do_not_overlap_and_arrows_join_their_sides(
     count: int, edges: list[tuple[int, int]], widths: list[int]
 ) -> None:
-    """Any graph, with circles and arrows both ways."""
+    """In any graph, with cycles and arrows in both directions."""
     nodes = tuple(GraphNode(id=f"n{n}", text="x", shape="tool") for n in range(count))
     joined = {(a % count, b % count) for a, b in edges if a % count != b % count}
     section = Section(
@@ -110,8 +109,8 @@ def test_nodes_stand_apart_and_arrows_join_their_sides(
     assert all(box.right <= laid.width + 0.01 and box.bottom <= laid.height + 0.01 for box in laid.boxes.values())
 
 
-def test_wording_is_folded_to_the_width_of_a_page() -> None:
-    """A long allow list makes the picture longer, not wider."""
+def test_text_is_wrapped_to_the_width_of_a_page() -> None:
+    """A long allow list makes the diagram longer, not wider."""
     tools = [f"tool_{n}" for n in range(100)]
     picture = draw_svg(policy(rules=[], nets=[], tool_rules=[{"allow": tools}]))
 

@@ -1,4 +1,4 @@
-"""The matrix in the documentation is what the suite has shown and the adapters say, and nothing else."""
+"""The matrix in the documentation has exactly what the suite has verified and the adapters declare."""
 
 import json
 from pathlib import Path
@@ -14,14 +14,14 @@ from proctor.supervisor.errors import UsageError
 DOCS = Path(__file__).parents[2] / "docs" / "agents"
 
 
-def test_the_page_has_the_matrix_as_it_is() -> None:
+def test_the_page_has_the_current_matrix() -> None:
     """If not: python -m proctor.adapters.matrix docs/agents/index.md."""
     page = (DOCS / "index.md").read_text()
 
     assert page == replaced(page, markdown(matrix()))
 
 
-def test_every_column_and_every_adapter_is_explained_and_what_can_be_run_has_a_row() -> None:
+def test_every_column_and_adapter_is_explained_and_every_runnable_agent_has_a_row() -> None:
     """Each title of the table, and each name in it, is in the text around it."""
     page = (DOCS / "index.md").read_text()
     before, _, rest = page.partition(BEGIN)
@@ -33,8 +33,8 @@ def test_every_column_and_every_adapter_is_explained_and_what_can_be_run_has_a_r
     assert set(ADAPTERS) - {row.spec.name for row in matrix()} == set()
 
 
-def test_what_is_missing_is_named() -> None:
-    """A page without a place for the table; a module, a program; nothing where one of both is enough."""
+def test_missing_requirements_are_named() -> None:
+    """A page without a place for the table; a module, a program; nothing if one of two alternatives is there."""
     with pytest.raises(UsageError, match="goes between"):
         replaced("# Adapters\n", "| a |\n")
     assert missing(AgentSpec(name="x", about="x", modules=("no_such_module",))) == "`no_such_module` is not installed"
@@ -45,7 +45,7 @@ def test_what_is_missing_is_named() -> None:
 
 
 def test_the_command_prints_every_adapter_for_programs_for_pages_and_for_people() -> None:
-    """A line of JSON with what is missing here and how to get it, the text of the documentation, and a table."""
+    """A line of JSON with what is missing here and how to install it, the documentation's text, and a table."""
     given, page, shown = (
         CliRunner().invoke(app, ["adapters", *more]).stdout for more in (["--json"], ["--markdown"], [])
     )

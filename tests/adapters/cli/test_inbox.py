@@ -1,4 +1,4 @@
-"""`approvals` lists pending requests; with `--follow`, it and `tail` show new ones, even before a store exists."""
+"""`approvals` lists pending requests. `approvals --watch` and `tail -f` follow new ones, even before a store exists."""
 
 import json
 import os
@@ -118,7 +118,7 @@ def following(*words: str) -> Iterator[Callable[[int], list[dict[str, Any]]]]:
         process.communicate()
 
 
-def test_approvals_are_followed_with_their_outcomes(tmp_path: Path) -> None:
+def test_approvals_are_watched_with_their_outcomes(tmp_path: Path) -> None:
     """From before the store exists, for writes of any process, until it is interrupted."""
     path = tmp_path / "later.db"
     with following("approvals", "--watch", "--store", str(path)) as next_lines:
@@ -132,7 +132,7 @@ def test_approvals_are_followed_with_their_outcomes(tmp_path: Path) -> None:
 
 
 def test_tail_waits_for_the_store_and_shows_new_events(tmp_path: Path) -> None:
-    """What another process stores, of whatever run."""
+    """Events that other processes store, of any run."""
     path, seen = tmp_path / "later.db", []
     with following("tail", "-f", "--store", str(path)) as next_lines:
         for n in range(3):

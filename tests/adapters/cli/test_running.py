@@ -171,8 +171,8 @@ def test_rules_see_the_context(cli: Any, place: Path) -> None:
 
 
 def test_a_run_without_a_policy_is_recorded_and_says_so(cli: Any) -> None:
-    """Nothing is refused; that is said once where it is started, and in the record. In a process of its own, as the
-    log is seen there, not here.
+    """Nothing is denied; the start says so once, and so does the event log. The run has its own process, whose log
+    the test reads.
     """
     words = [sys.executable, "-m", "proctor", "run", "--adapter", "shell", "true"]
     run = subprocess.run(words, capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""The store that workers share: a file, or a database of the tests' own server."""
+"""Fixtures: the store that workers share, a file or a database on the tests' own server."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

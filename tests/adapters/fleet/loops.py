@@ -1,4 +1,4 @@
-"""Agents that workers import by name: one that puts runs down itself, and some that end their worker's process."""
+"""Agents that workers import by name: one that queues runs itself, and some that end their worker's process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from proctor.policies import parse_policies
 
 
 async def delegating(gate: LoopGate, prompt: str) -> None:
-    """Call twice, and have the same done below: `LEVELS STORE`."""
+    """Make two calls, and queue the same one level lower: `LEVELS STORE`."""
     levels, _, place = prompt.partition(" ")
     search = gate.tool(name="search", refused="tell")(lambda: "found")
     for _ in range(2):
@@ -29,7 +29,7 @@ async def delegating(gate: LoopGate, prompt: str) -> None:
 
 
 async def late(gate: LoopGate, prompt: str) -> None:
-    """End the process when the run has begun."""
+    """End the process once the run has started."""
     os._exit(3)
 
 

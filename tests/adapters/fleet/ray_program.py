@@ -1,6 +1,6 @@
-"""A Ray cluster on this machine and a fleet on it, in a process of their own; RAY_TMPDIR names its folder.
+"""A Ray cluster on this machine with a fleet, in its own process; RAY_TMPDIR is its folder.
 
-Reads commands as lines of JSON and answers each with one: Ray stays out of the process of the tests.
+It reads commands as lines of JSON and answers each with one, so that the test process does not import Ray.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import msgspec
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
 ADDRESS = "127.0.0.2"
-"""A loopback address that Ray does not take for another name of the machine, as it does with 127.0.0.1."""
+"""A loopback address that Ray, unlike 127.0.0.1, does not replace by another name of the machine."""
 NODE: dict[str, Any] = {
     **{"num_cpus": 1, "object_store_memory": 80_000_000, "node_ip_address": ADDRESS},
     **{"include_log_monitor": False, "no_monitor": True},  # nobody reads logs or scales the cluster
@@ -56,10 +56,10 @@ async def main() -> None:
                 cluster.remove_node(cluster.head_node, allow_graceful=False)
                 tell(None)
             else:
-                joined.connect()  # once: to join and leave for each command takes longer than the command
+                joined.connect()  # once: joining and leaving for each command takes longer than the command
                 async with Fleet(store, name=name, address=cluster.address) as fleet:
                     tell(msgspec.to_builtins(await getattr(fleet, do)(**more)))
-        except Exception as error:  # told to the test
+        except Exception as error:  # passed to the test
             tell({"error": f"{type(error).__name__}: {error}"})
     joined.disconnect()
     if cluster.head_node is not None:
@@ -67,12 +67,14 @@ async def main() -> None:
 
 
 def add_node(cluster: Any, **more: Any) -> None:
-    """One more, once it is there: Ray itself waits for half a minute, which a busy machine may take."""
+    """Add a node; returns once it is there. Ray itself waits only half a minute, and a busy machine may take that
+    long.
+    """
     cluster._wait_for_node(cluster.add_node(wait=False, **NODE, **more), timeout=PATIENCE_S)
 
 
 def tell(answer: Any) -> None:
-    """One line, which no other output of Ray's can be taken for."""
+    """Write one line that differs from all other output of Ray."""
     OUTPUT.write(json.dumps({"answer": answer}) + "\n")
     OUTPUT.flush()
 

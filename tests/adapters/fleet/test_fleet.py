@@ -1,4 +1,6 @@
-"""Runs given to a fleet on a real Ray cluster, whose workers and nodes are killed; what a spec says of sub-runs."""
+"""Runs of a fleet on a real Ray cluster whose workers and nodes are killed; and the differences between a fleet and a
+supervisor.
+"""
 
 from __future__ import annotations
 
@@ -35,13 +37,13 @@ BUSY = {"steps": [*({"call": "bash", "input": {"command": f"sleep 0.{n}"}} for n
 
 @pytest.fixture
 def anyio_backend() -> str:
-    """Of the tests: that of the workers is asyncio."""
+    """For the tests; the workers use asyncio."""
     return "asyncio"
 
 
 @pytest.fixture(scope="module")
 def house() -> Iterator[RayHouse]:
-    """Started once for all of them, as that takes seconds."""
+    """Started once for all tests, as that takes seconds."""
     house = RayHouse()
     yield house
     house.close()
@@ -49,7 +51,7 @@ def house() -> Iterator[RayHouse]:
 
 @pytest.fixture
 async def workers(house: RayHouse, store: SQLiteStore, tmp_path: Path) -> AsyncIterator[Workers]:
-    """Two, on the store."""
+    """Two workers on the store."""
     workers = Workers(house, str(tmp_path / "runs.db"), tmp_path.name)
     await workers.ask("up", workers=2)
     await workers.working()
@@ -62,8 +64,8 @@ async def workers(house: RayHouse, store: SQLiteStore, tmp_path: Path) -> AsyncI
 
 @NEEDS_RAY
 async def test_workers_are_on_both_nodes_and_have_runs(workers: Workers, store: SQLiteStore) -> None:
-    """Placed by Ray; runs are taken from the store, approvals answered by way of it. A drained node takes nothing
-    more: its worker leaves when what it has is over, and what is put down then runs on the other.
+    """Ray places them. They claim runs from the store, and approvals are answered through it. A drained node claims
+    no more: its worker exits when its runs have ended, and queued runs go to the other node.
     """
     async with Fleet(store) as fleet:
         handles = [await fleet.start(spec()) for _ in range(10)]
@@ -85,10 +87,12 @@ async def test_workers_are_on_both_nodes_and_have_runs(workers: Workers, store: 
 
 
 @NEEDS_RAY
-async def test_a_draining_worker_that_dies_comes_back_without_taking_more(
+async def test_a_draining_worker_that_dies_is_restarted_without_claiming_more(
     workers: Workers, store: SQLiteStore
 ) -> None:
-    """One that has runs stays. Its run waits for another; drained again it goes, and one placed anew works."""
+    """A worker with runs stays. Its lost run waits for another worker. Drained again, it exits, and a new
+    one works.
+    """
     async with Fleet(store) as fleet:
         handle = await fleet.start(spec(policy=ASKING))
         await waiting_approval(store, handle.run_id)
@@ -111,7 +115,7 @@ async def test_a_draining_worker_that_dies_comes_back_without_taking_more(
 async def test_the_command_line_places_lists_and_drains_workers(
     house: RayHouse, store: SQLiteStore, tmp_path: Path
 ) -> None:
-    """Each says what it found, for people and for programs; who waits in vain gets another exit code."""
+    """Each command reports the result, for people and for programs. A wait without success has another exit code."""
     path, at = str(tmp_path / "runs.db"), ("--name", "line", "--address", house.address)
 
     size = ("--workers", "2", "--max-running", "7", "--wait", str(PATIENCE_S))
@@ -141,15 +145,15 @@ async def test_the_command_line_places_lists_and_drains_workers(
 
 
 async def proctor(*words: str) -> subprocess.CompletedProcess[str]:
-    """`proctor fleet` with these words, as whoever has the token runs it."""
+    """`proctor fleet` with these arguments and the token."""
     command = [sys.executable, "-m", "proctor", "fleet", *words]
     ended = await anyio.run_process(command, check=False, env={**os.environ, **ENVIRONMENT})
     return subprocess.CompletedProcess(command, ended.returncode, ended.stdout.decode(), ended.stderr.decode())
 
 
 @NEEDS_RAY
-def test_without_the_token_nobody_gets_in(house: RayHouse) -> None:
-    """The cluster asks for it, from the same machine too."""
+def test_without_the_token_the_cluster_is_closed(house: RayHouse) -> None:
+    """Even from the same machine."""
     without = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     program = [sys.executable, "-c", f"import ray; ray.init(address={house.address!r})"]
     other = {**ENVIRONMENT, "RAY_AUTH_TOKEN": "another-token-of-that-length"}
@@ -165,7 +169,7 @@ def test_without_the_token_nobody_gets_in(house: RayHouse) -> None:
 
 @NEEDS_RAY
 async def test_a_missing_cluster_is_reported() -> None:
-    """At once: Ray itself would try for minutes. And workers need the name of a store, not a store."""
+    """At once, as Ray itself would try for minutes. Workers need the name of a store, not a store object."""
     async with Fleet(MemoryStore(), address="127.0.0.2:1") as fleet:
         with pytest.raises(UsageError, match=r"no Ray cluster at `127\.0\.0\.2:1`"):
             await fleet.status()
@@ -174,7 +178,7 @@ async def test_a_missing_cluster_is_reported() -> None:
 
 
 async def in_every_phase(store: Store, fleet: Fleet) -> list[FleetHandle]:
-    """Runs that are over, held, in a call, and waiting for the one before them."""
+    """Runs that have ended, are pending, are in a call, and wait for the one before them."""
     done = await fleet.start(spec())
     await done.wait()
     held = [await fleet.start(spec(policy=ASKING)) for _ in range(3)]
@@ -186,7 +190,7 @@ async def in_every_phase(store: Store, fleet: Fleet) -> list[FleetHandle]:
 
 
 async def finished(store: Store, fleet: Fleet, handles: list[FleetHandle]) -> None:
-    """Approve whatever is asked until all is over: each run completed, once."""
+    """Approve every request until all runs have ended: each completed, once."""
     with anyio.fail_after(PATIENCE_S):
         for handle in handles:
             await approved(store, fleet, handle)
@@ -196,9 +200,9 @@ async def finished(store: Store, fleet: Fleet, handles: list[FleetHandle]) -> No
 
 @NEEDS_RAY
 @needs_own_server  # type: ignore[untyped-decorator]
-async def test_killed_workers_nodes_and_servers_and_a_lost_head_cost_no_run(house: RayHouse) -> None:
-    """On PostgreSQL, one after the other, each with runs in every phase: they are accounted for, and no call is
-    permitted twice. Where the head is lost, Ray is started again, and `up`; the cluster is lost to other tests.
+async def test_killed_workers_nodes_and_servers_and_a_lost_head_lose_no_run(house: RayHouse) -> None:
+    """On PostgreSQL, one after the other, with runs in every state: all are accounted for, and no call is allowed
+    twice. If the head is lost, Ray is started again, then `up`. Other tests can't use this cluster afterwards.
     """
     with ExitStack() as stack:
         server = stack.enter_context(OwnServer())
@@ -226,7 +230,7 @@ async def test_killed_workers_nodes_and_servers_and_a_lost_head_cost_no_run(hous
             again = await anyio.to_thread.run_sync(RayHouse)
             stack.callback(again.close)
             workers = Workers(again, place, "postgres")
-            assert await workers.ask("status") == []  # what the other node's Ray has left works on, or not
+            assert await workers.ask("status") == []  # the other node's workers continue, or not
             await workers.ask("up", workers=2)
             await finished(store, fleet, handles)
             before = await workers.working()
@@ -257,30 +261,30 @@ LEFT_OUT: dict[Any, dict[str, str]] = {
         "status": "the state of nets is in the process of the run",
     },
 }
-"""What only a supervisor, and its handle, can be asked, and why."""
+"""Methods that only a supervisor and its handle have, with the reason."""
 ADDED: dict[Any, dict[str, str]] = {
     Fleet: {"drain": "of workers on a cluster", "handle": "runs outlive whoever put them down",
         "status": "of workers on a cluster", "up": "of workers on a cluster"},
     FleetHandle: {"info": "the store is asked, so it is awaited"},
 }  # fmt: skip
-"""What only a fleet, and its handle, can be asked, and why."""
+"""Methods that only a fleet and its handle have, with the reason."""
 OTHERWISE = {
     "approvals": "the store is asked, so it is awaited",
     "cancel": "an order to another process has somebody who gave it, and is awaited for so long",
     "start": "a run is put down as data, a `RunSpec`",
 }
-"""What both can be asked in other words, and why."""
+"""Methods that differ, with the reason."""
 
 
 def public(kind: type) -> set[str]:
-    """What a class can be asked."""
+    """The public methods of a class."""
     return {name for name in dir(kind) if not name.startswith("_")}
 
 
 @pytest.mark.parametrize(("here", "there"), [(Supervisor, Fleet), (RunHandle, FleetHandle)])
-def test_what_one_is_asked_and_the_other_is_not_or_in_other_words_has_a_reason(here: type, there: type) -> None:
-    """Whoever adds something to one of them adds it to the other, with the same parameters and defaults, awaited or
-    not, or says why not.
+def test_every_difference_between_a_fleet_and_a_supervisor_has_a_reason(here: type, there: type) -> None:
+    """A new method of one belongs in the other too, with the same parameters and defaults, async or not; otherwise it
+    is listed with the reason.
     """
     assert public(here) - public(there) == LEFT_OUT[here].keys()
     assert public(there) - public(here) == ADDED[there].keys()
@@ -293,8 +297,8 @@ def test_what_one_is_asked_and_the_other_is_not_or_in_other_words_has_a_reason(h
 BUDGET = parse_policies("{name: org, budgets: [{name: team, max_tool_calls: 5, per: $.labels.team, action: deny}]}")
 
 
-async def test_three_levels_of_runs_over_two_workers_share_what_the_first_may_use(place: str) -> None:
-    """Each level names no budget, no context and no store of its own but by the URL; five calls are all there are."""
+async def test_three_levels_of_runs_on_two_workers_share_the_first_ones_budget(place: str) -> None:
+    """Each level has no budget, no context and no store of its own except by URL. Five calls are allowed in all."""
     env = {**os.environ, "PYTHONPATH": str(PROGRAM.parent)}
     context = RunContext(tenant="acme", labels={"team": "web"})
     spec = RunSpec.of(

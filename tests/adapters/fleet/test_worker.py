@@ -35,7 +35,7 @@ pytestmark = pytest.mark.anyio
 
 @asynccontextmanager
 async def at_work(store: Store, *workers: Worker, **how: Any) -> AsyncIterator[Fleet]:
-    """A fleet, and workers on the store until it is left: one, unless others are given."""
+    """A fleet and its workers on the store: one, unless others are given."""
     workers = workers or (Worker(store, **how),)
     async with anyio.create_task_group() as tasks, Fleet(store) as fleet:
         for worker in workers:
@@ -46,13 +46,13 @@ async def at_work(store: Store, *workers: Worker, **how: Any) -> AsyncIterator[F
 
 
 def blocking(action: str) -> dict[str, Any]:
-    """A policy that lets no `bash` run."""
+    """A policy that denies `bash`."""
     return {"name": "none", "rules": [{"type": "blocklist", "tools": ["bash"], "action": action}]}
 
 
-async def test_a_run_that_was_put_down_is_executed_with_its_policies(store: SQLiteStore) -> None:
-    """By whoever works on the store; its result is told from the record. That a policy ended it is raised, as by the
-    handle of a supervisor, with the result so far.
+async def test_a_queued_run_is_executed_with_its_policies(store: SQLiteStore) -> None:
+    """By any worker on the store; its result is read from the event log. If a policy ended it, that is raised with
+    the result so far, as by a supervisor's handle.
     """
     async with Fleet(store) as before:
         handles = [await before.start(spec()), await before.start(spec(policy=blocking("deny")))]
@@ -69,9 +69,9 @@ async def test_a_run_that_was_put_down_is_executed_with_its_policies(store: SQLi
     assert (raised.value.partial.status, raised.value.partial.calls[0].name) == ("cancelled", "bash")
 
 
-async def test_of_several_workers_one_has_each_run(store: SQLiteStore) -> None:
-    """Each run is started once. Those of one session wait for each other, here or at another worker, in the order in
-    which they were put down: none is refused because another goes on.
+async def test_each_run_is_executed_by_one_of_several_workers(store: SQLiteStore) -> None:
+    """Runs of one session wait for each other, on any worker, in the order in which they were queued. None is
+    rejected because another is active.
     """
     runs = [await enqueue(store, spec()) for _ in range(16)]
     runs += [await enqueue(store, spec(), session_id="s") for _ in range(4)]
@@ -89,8 +89,8 @@ async def test_of_several_workers_one_has_each_run(store: SQLiteStore) -> None:
     assert sum(worker.finished for worker in workers) == 20
 
 
-async def test_a_drained_worker_finishes_what_it_has_and_takes_no_more(store: SQLiteStore) -> None:
-    """What waits then waits for another one."""
+async def test_a_drained_worker_finishes_its_runs_and_claims_no_more(store: SQLiteStore) -> None:
+    """Queued runs wait for another worker."""
     first = await enqueue(store, spec(policy=ASKING))
     worker = Worker(store, max_running=1)
 
@@ -112,10 +112,10 @@ async def test_a_drained_worker_finishes_what_it_has_and_takes_no_more(store: SQ
     ({"options": {"script": {"steps": 7}}}, "could not be started"),
     ({"policies": ({"name": "p", "limits": {"max_turns": "many"}},)}, "max_turns"),
 ])  # fmt: skip
-async def test_what_can_start_nowhere_is_ended_with_the_reason(
+async def test_a_run_that_no_worker_can_start_is_ended_with_the_reason(
     store: SQLiteStore, wrong: dict[str, Any], reason: str
 ) -> None:
-    """Whatever its adapter raises: it does not wait for ever, nor end one worker after the other."""
+    """Whatever its adapter raises. It neither waits for ever nor ends one worker after the other."""
 
     def made(name: str, **options: Any) -> Any:
         if name == "broken":
@@ -132,10 +132,12 @@ async def test_what_can_start_nowhere_is_ended_with_the_reason(
     assert reason in result.reason
 
 
-async def test_starts_that_are_blocked_wait_until_the_block_is_lifted(
+async def test_frozen_starts_wait_until_the_freeze_is_lifted(
     store: SQLiteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A run in the queue is no way round it, and is not lost by it; those of others go by, however long it is."""
+    """A queue does not bypass a freeze, and a frozen run is not lost. Other runs pass it, however long
+    the freeze is.
+    """
     monkeypatch.setattr(ports, "_PAGE", 1)
     switch = KillSwitch(store)
     scopes: list[Any] = [{"tenant": "acme"}, {"label": "team=x"}]
@@ -156,7 +158,7 @@ async def test_starts_that_are_blocked_wait_until_the_block_is_lifted(
 
 
 class BlockedBetween(MemoryStore):
-    """Starts are blocked once, just when a worker has claimed the first run."""
+    """Starts are frozen once, just after a worker has claimed the first run."""
 
     has_blocked = False
 
@@ -169,8 +171,8 @@ class BlockedBetween(MemoryStore):
 
 
 @pytest.mark.parametrize("ends", [False, True])
-async def test_a_run_that_its_worker_holds_while_starts_are_blocked_starts_or_ends_there(ends: bool) -> None:
-    """It starts when that is lifted, or ends at once when that is ordered, though nobody has begun it."""
+async def test_a_claimed_run_starts_after_a_freeze_or_ends_by_a_cancel(ends: bool) -> None:
+    """It starts when the freeze is lifted, or ends at once when it is cancelled, although it was never started."""
     store = BlockedBetween()
     run = await enqueue(store, spec())
     async with at_work(store):
@@ -187,7 +189,7 @@ async def test_a_run_that_its_worker_holds_while_starts_are_blocked_starts_or_en
 
 
 class LetGoBefore(MemoryStore):
-    """A worker lets its run go just before an order is stored."""
+    """A worker releases its run just before a command is stored."""
 
     held: tuple[str, int] = "", 0
 
@@ -196,8 +198,8 @@ class LetGoBefore(MemoryStore):
         return await super().send_command(command)
 
 
-async def test_a_run_that_its_worker_lets_go_before_it_hears_of_a_cancel_ends() -> None:
-    """Nobody has it then, and nobody starts it while starts are blocked."""
+async def test_a_run_that_its_worker_releases_before_it_reads_a_cancel_ends() -> None:
+    """It has no owner then, and no worker starts it while starts are frozen."""
     store = LetGoBefore()
     run = await enqueue(store, spec())
     worker = await store.register(Owner(owner_id="worker"), lease_s=60)
@@ -209,8 +211,8 @@ async def test_a_run_that_its_worker_lets_go_before_it_hears_of_a_cancel_ends() 
     assert (await over(store, run.run_id)).status == "cancelled"
 
 
-async def test_a_run_that_another_worker_tried_meanwhile_is_looked_at_again() -> None:
-    """What was seen to wait is started only as it was seen: how often it was tried decides how it is tried."""
+async def test_a_run_that_another_worker_tried_meanwhile_is_read_again() -> None:
+    """A run is started only in the state that was read: the number of its attempts decides how it is tried."""
     store = MemoryStore()
     run = await enqueue(store, spec())
     [seen] = await waiting(store, most=1)
@@ -228,10 +230,10 @@ async def test_a_run_that_another_worker_tried_meanwhile_is_looked_at_again() ->
 
 
 @pytest.mark.parametrize("few", [0, 50])
-async def test_of_a_session_that_somebody_has_no_run_waits_for_a_worker(
+async def test_no_run_of_a_session_with_an_owner_waits_for_a_worker(
     store: SQLiteStore, monkeypatch: pytest.MonkeyPatch, few: int
 ) -> None:
-    """However many there are, they hold up no other session; who has claimed a run of one is to start that first."""
+    """Any number of them blocks no other session. The worker that claimed a run of the session starts that first."""
     monkeypatch.setattr("proctor.adapters.fleet.queue.FEW", few)
     mine, other = [await store.register(Owner(owner_id=name), lease_s=60) for name in ("mine", "other")]
     busy = [await enqueue(store, spec(), session_id=f"s{n}") for n in range(3) for _ in range(2)]
@@ -258,8 +260,8 @@ class Counting(SQLiteStore):
         return await super().claim_run(run_id, epoch=epoch, lost=lost)
 
 
-async def test_a_worker_says_that_its_store_is_closed() -> None:
-    """As itself: `WorkerStatus.error` shows it."""
+async def test_a_worker_reports_that_its_store_is_closed() -> None:
+    """In `WorkerStatus.error`."""
     store = MemoryStore()
     run = await enqueue(store, spec(policy=ASKING))
 
@@ -273,15 +275,15 @@ async def test_a_worker_says_that_its_store_is_closed() -> None:
         await store.aclose()
 
 
-async def test_a_run_whose_start_cannot_be_looked_for_has_its_slot_while_it_goes_on() -> None:
-    """The next one would be claimed, and wait for that slot where no other worker can have it."""
+async def test_a_run_whose_start_cannot_be_read_keeps_its_slot() -> None:
+    """Otherwise the next one would be claimed, and wait for the slot while no other worker could have it."""
 
     class Fails(MemoryStore):
         looks = 0
 
         async def run(self, run_id: str) -> RunInfo | None:
             self.looks += 1
-            if self.looks == 4:  # to claim it, to start it, and then whether it has begun
+            if self.looks == 4:  # to claim it, to start it, and then whether it has started
                 raise StoreError("no")
             return await super().run(run_id)
 
@@ -298,8 +300,8 @@ async def test_a_run_whose_start_cannot_be_looked_for_has_its_slot_while_it_goes
         await answer(store, asks.request.approval_id, ApprovalAnswer(granted=True, by="ana"))
 
 
-async def test_what_a_worker_has_read_ahead_is_not_claimed_while_starts_are_blocked(tmp_path: Path) -> None:
-    """It may have read thousands, as may each other worker: they would all claim and give back each."""
+async def test_runs_read_ahead_are_not_claimed_while_starts_are_frozen(tmp_path: Path) -> None:
+    """A worker may have read thousands, as may every other: they would all claim and release each."""
     async with Counting(tmp_path / "runs.db") as store, Supervisor(store) as supervisor:
         await enqueue(store, spec())
         [ahead] = await waiting(store, most=9)
@@ -309,8 +311,8 @@ async def test_what_a_worker_has_read_ahead_is_not_claimed_while_starts_are_bloc
         assert store.claimed == []
 
 
-async def test_a_session_whose_record_cannot_be_read_holds_up_no_other(tmp_path: Path) -> None:
-    """Neither its lost run the end of others, by workers or by order, nor the next of it those behind it."""
+async def test_a_session_with_an_unreadable_log_blocks_no_other(tmp_path: Path) -> None:
+    """Neither its lost run, for workers and commands that end others, nor its next run, for those behind it."""
     async with Counting(tmp_path / "runs.db") as store:
         gone = await store.register(Owner(owner_id="gone"), lease_s=60)
         for name in ("unreadable", "readable", "next"):
@@ -328,7 +330,7 @@ async def test_a_session_whose_record_cannot_be_read_holds_up_no_other(tmp_path:
         await store.create_run(RunInfo(run_id="created", session_id="created"))
         killed = await KillSwitch(store).kill(by="ana", everything=True, wait_s=1.0)
 
-    assert store.claimed.count(waits.run_id) == 2  # by the worker, and by who ends it
+    assert store.claimed.count(waits.run_id) == 2  # by the worker, and by the process that ends it
     assert {run.run_id: run.status for run in killed} == {
         "unreadable": "lost",
         waits.run_id: "cancelled",
@@ -337,7 +339,7 @@ async def test_a_session_whose_record_cannot_be_read_holds_up_no_other(tmp_path:
 
 
 async def test_a_run_is_cancelled_wherever_it_is(store: SQLiteStore) -> None:
-    """In the queue, at a worker, and not again once it is over."""
+    """In the queue, on a worker, and not again once it has ended."""
     async with Fleet(store) as before:
         waits = await before.start(spec())
         assert [one.status for one in await waits.cancel(by="ana")] == ["cancelled"]
@@ -349,8 +351,8 @@ async def test_a_run_is_cancelled_wherever_it_is(store: SQLiteStore) -> None:
         assert await goes_on.cancel(by="ana") == []
 
 
-async def test_approvals_are_answered_from_where_the_run_was_put_down(store: SQLiteStore) -> None:
-    """And who subscribes sees the events of the worker's runs."""
+async def test_approvals_are_answered_by_the_process_that_queued_the_run(store: SQLiteStore) -> None:
+    """Its subscriptions have the events of the worker's runs."""
     async with at_work(store) as fleet, fleet.subscribe() as events:
         granted, refused = await fleet.start(spec(policy=ASKING)), await fleet.start(spec(policy=ASKING))
         for handle in (granted, refused):
@@ -369,8 +371,8 @@ async def test_approvals_are_answered_from_where_the_run_was_put_down(store: SQL
     assert event.run_id == granted.run_id
 
 
-async def test_a_result_is_as_that_of_a_supervisor(store: SQLiteStore) -> None:
-    """The calls before the run, and the action where a person approved one; also on what a policy raises."""
+async def test_a_result_equals_that_of_a_supervisor(store: SQLiteStore) -> None:
+    """With the calls before the run, the action of an approved call, and the same attributes on a policy's error."""
     asking = blocking("request_approval")
     async with at_work(store) as fleet, Supervisor(store=store) as supervisor:
         results: list[list[RunResult]] = [[], []]
@@ -399,8 +401,8 @@ async def test_a_result_is_as_that_of_a_supervisor(store: SQLiteStore) -> None:
     assert len(raised.value.calls_before) == len(raised.value.partial.calls_before) == 2
 
 
-async def test_who_puts_runs_down_waits_while_too_many_wait() -> None:
-    """Backpressure: the third comes to the queue when a worker has taken the first."""
+async def test_queueing_waits_while_too_many_runs_are_queued() -> None:
+    """Backpressure: the third is queued when a worker has claimed the first."""
     store, handles = MemoryStore(), list[FleetHandle]()
     async with Fleet(store, max_waiting=2) as fleet:
 
@@ -420,8 +422,8 @@ async def test_who_puts_runs_down_waits_while_too_many_wait() -> None:
                 assert [(await handle.wait()).status for handle in handles] == ["completed"] * 3
 
 
-async def test_runs_whose_start_is_blocked_hold_up_those_that_put_down_no_others() -> None:
-    """A tenant under a freeze fills a queue of its own, which is as long, until the freeze is lifted."""
+async def test_frozen_runs_do_not_block_queueing_of_others() -> None:
+    """The runs of a frozen tenant fill a queue of their own, with the same bound, until the freeze is lifted."""
     store = MemoryStore()
     acme, other = (spec(context=RunContext(tenant=tenant)) for tenant in ("acme", "other"))
     async with Fleet(store, max_waiting=2) as fleet:
@@ -441,13 +443,13 @@ async def test_runs_whose_start_is_blocked_hold_up_those_that_put_down_no_others
 
 
 @pytest.mark.parametrize("more", [{"adapter": "shell", "options": {}}, {"continuation": "none"}])
-async def test_an_agent_that_cannot_be_told_to_continue_is_lost(store: SQLiteStore, more: dict[str, Any]) -> None:
-    """A command line is not a message, and nobody runs it again; nor is a run without continuation continued."""
+async def test_a_run_whose_agent_cannot_be_resumed_is_lost(store: SQLiteStore, more: dict[str, Any]) -> None:
+    """A command line is not repeated, and a run that disables continuation is not continued."""
     assert next_of(await enqueue(store, spec(**more))) is None
 
 
-async def test_a_spec_holds_data_only(store: SQLiteStore) -> None:
-    """A check in Python, an unknown field, no policy: refused when the run is put down."""
+async def test_a_spec_contains_only_data(store: SQLiteStore) -> None:
+    """A Python check, an unknown field, or no policy is rejected when the run is queued."""
     with pytest.raises(UsageError, match="check in Python"):
         RunSpec.of("scripted", "Go", policies=[Policy(name="p", rules=(Check(check=lambda call: True),))])
     with pytest.raises(UsageError, match="unknown key `colour`"):
@@ -462,7 +464,7 @@ async def test_a_spec_holds_data_only(store: SQLiteStore) -> None:
 
 
 async def test_mistakes_are_reported(store: SQLiteStore) -> None:
-    """A run that does not exist, an id that is taken, an invalid number."""
+    """A missing run, an existing id, an invalid number."""
     async with Fleet(store) as fleet:
         await fleet.start(spec(), run_id="r")
         with pytest.raises(UsageError, match="there is no run `nobody`"):
@@ -475,8 +477,8 @@ async def test_mistakes_are_reported(store: SQLiteStore) -> None:
         Fleet(store, max_waiting=0)
 
 
-async def test_who_asks_for_no_cluster_pays_for_none() -> None:
-    """Runs are put down and executed without Ray being read in; where it is missing, who needs it is told."""
+async def test_without_a_cluster_ray_is_not_imported() -> None:
+    """Runs are queued and executed without it. If a cluster is used and Ray is missing, the error says so."""
     program = """
 import sys
 sys.modules["ray"] = None  # as if it were not installed

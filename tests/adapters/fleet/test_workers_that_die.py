@@ -1,4 +1,4 @@
-"""Workers that die, by themselves, by what they start, or with their database."""
+"""Workers that die by themselves, by a process they started, or with their database."""
 
 import os
 import signal
@@ -40,7 +40,7 @@ EITHER: pytest.MarkDecorator = pytest.mark.parametrize(
 
 
 def stop(process: Forked, place: str) -> None:
-    """SIGSTOP, where others can go on."""
+    """SIGSTOP, where others can continue."""
     if is_url(place):
         process.send_signal(signal.SIGSTOP)
     else:
@@ -48,8 +48,8 @@ def stop(process: Forked, place: str) -> None:
 
 
 @EITHER
-async def test_a_killed_worker_s_run_is_continued_and_its_held_call_asked_again(place: str) -> None:
-    """The call runs once, after a yes to the question of the run that goes on."""
+async def test_a_killed_workers_run_is_continued_and_its_pending_call_asked_again(place: str) -> None:
+    """The call runs once, after the new run's request is approved."""
     async with open_store(place) as store, Fleet(store) as fleet:
         handle = await fleet.start(spec(policy=ASKING))
         with working(place) as process:
@@ -97,9 +97,9 @@ async def test_a_run_is_continued_as_often_as_its_spec_says(place: str) -> None:
 
 
 @EITHER
-async def test_a_lost_run_that_somebody_ends_is_not_continued(place: str) -> None:
-    """The order counts, though nobody was there to hear it; where the run goes on already it ends that one: whoever
-    put it down knows no other name of it.
+async def test_a_lost_run_that_was_cancelled_is_not_continued(place: str) -> None:
+    """The command counts although no owner read it. If the run was continued already, it cancels the new run, which
+    its caller knows by no other id.
     """
     async with open_store(place) as store, Fleet(store) as fleet:
         handles = [await fleet.start(spec(policy=ASKING)) for _ in range(4)]
@@ -125,8 +125,8 @@ async def test_a_lost_run_that_somebody_ends_is_not_continued(place: str) -> Non
 
 
 @EITHER
-async def test_a_worker_that_stood_still_longer_than_its_lease_permits_nothing_when_it_comes_back(place: str) -> None:
-    """Its run goes on elsewhere by then. It works on with others, as before."""
+async def test_a_worker_suspended_beyond_its_lease_allows_nothing_afterwards(place: str) -> None:
+    """Its run is continued elsewhere by then. The worker continues with others."""
     async with open_store(place) as store, Fleet(store) as fleet:
         handle = await fleet.start(spec(policy=ASKING))
         with working(place, lease_s=8) as stopped:
@@ -139,7 +139,7 @@ async def test_a_worker_that_stood_still_longer_than_its_lease_permits_nothing_w
             stopped.send_signal(signal.SIGCONT)
             with pytest.raises(ApprovalError):
                 await fleet.approve(before.request.approval_id, by="ana")
-            assert (await (await fleet.start(spec())).wait()).status == "completed"  # nobody else is there
+            assert (await (await fleet.start(spec())).wait()).status == "completed"  # no other worker is there
 
         events = [event async for event in store.read(handle.session_id)]
     assert [event.seq for event in events] == list(range(1, len(events) + 1))
@@ -150,7 +150,7 @@ async def test_a_worker_that_stood_still_longer_than_its_lease_permits_nothing_w
 
 @pytest.fixture
 def anyio_backend() -> str:
-    """Of the tests: that of the workers is asyncio."""
+    """For the tests; the workers use asyncio."""
     return "asyncio"
 
 
@@ -169,7 +169,7 @@ def poison(how: str) -> RunSpec:
 
 @pytest.mark.parametrize("place", ["sqlite"], indirect=True)
 async def test_a_run_that_ends_its_worker_is_tried_a_few_times_and_harms_no_other(place: str) -> None:
-    """Whether an import crashes, memory is out, or it exits once it has begun; those that wait beside it complete."""
+    """An import crashes, memory runs out, or it exits once it has started. Runs queued beside it complete."""
     async with open_store(place) as store, Fleet(store) as fleet:
         bad = [await fleet.start(poison(how)) for how in ("segfault", "out_of_memory")]
         good = [await fleet.start(spec()) for _ in range(6)]
@@ -191,7 +191,7 @@ async def test_a_run_that_ends_its_worker_is_tried_a_few_times_and_harms_no_othe
 
 
 async def worked_off(place: str, store: Store, handles: Sequence[FleetHandle]) -> int:
-    """Have one worker after the other, as Ray or systemd starts them again, until all is over; how many died."""
+    """Start one worker after the other, as Ray or systemd would, until all runs have ended; the number that died."""
     env = {**os.environ, "PYTHONPATH": str(PROGRAM.parent)}
     deaths = token = 0
     with anyio.fail_after(PATIENCE_S):
@@ -208,7 +208,7 @@ SLOW = {"steps": [{"call": "bash", "input": {"command": "sleep 1; echo hi"}}, {"
 
 
 async def begun(store: Store, handle: FleetHandle) -> None:
-    """Its call runs."""
+    """Its call is running."""
     token = 0
     with anyio.fail_after(PATIENCE_S):
         while not [event async for event in store.read(handle.session_id) if isinstance(event, ToolCallStarted)]:
@@ -216,7 +216,7 @@ async def begun(store: Store, handle: FleetHandle) -> None:
 
 
 async def in_every_phase(store: Store, fleet: Fleet) -> tuple[list[FleetHandle], FleetHandle]:
-    """Runs that are over, in a call, wait for a worker; and one that is held."""
+    """Runs that have ended, are in a call, or wait for a worker; and one that is pending."""
     done = await fleet.start(spec())
     await done.wait()
     held = await fleet.start(spec(policy=ASKING))
@@ -229,8 +229,8 @@ async def in_every_phase(store: Store, fleet: Fleet) -> tuple[list[FleetHandle],
 
 
 @NEEDS_OWN_SERVER
-async def test_a_database_that_is_killed_and_comes_back_costs_no_run(server: OwnServer) -> None:
-    """In every phase: what is held is answered afterwards, what ran ends, what waits is taken."""
+async def test_a_killed_and_restarted_database_loses_no_run(server: OwnServer) -> None:
+    """In every state: pending calls are answered afterwards, active runs end, and queued ones are claimed."""
     place = server.url()
     async with open_store(place) as store, Fleet(store) as fleet:
         with working(place), working(place):
@@ -249,8 +249,8 @@ async def test_a_database_that_is_killed_and_comes_back_costs_no_run(server: Own
 
 
 @NEEDS_OWN_SERVER
-async def test_workers_that_are_cut_off_from_the_database_again_and_again_lose_no_run(server: OwnServer) -> None:
-    """At any moment of what they say to it."""
+async def test_workers_cut_off_from_the_database_repeatedly_lose_no_run(server: OwnServer) -> None:
+    """At any point of their communication."""
     place = server.url()
     with CuttingProxy(server.folder) as proxy:
         cut_off = proxy.url(place)

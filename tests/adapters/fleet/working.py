@@ -1,6 +1,6 @@
-"""A worker as a process of its own: `working.py STORE [LEASE_S]`; says `working`, and works until killed.
+"""A worker in its own process: `working.py STORE [LEASE_S]`. It prints `working` and works until killed.
 
-With a lease it is on a machine of its own, as far as others can tell: only its lease says that it is gone.
+With a lease, it seems to be on another machine: only its lease shows that it is gone.
 """
 
 import sys

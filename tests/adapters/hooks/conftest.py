@@ -1,4 +1,4 @@
-"""A session of Claude Code as its hooks see it, over a store in a file."""
+"""Fixtures: a session of Claude Code as its hooks see it, with a store in a file."""
 
 import json
 from collections.abc import Awaitable, Callable, Iterator
@@ -24,8 +24,8 @@ __all__ = ["model_api"]
 
 
 class HookedSession:
-    """A session of the client, as its hooks see it. `forgetful`: each hook is judged from the record alone, as
-    after the process that judges was ended. `client` is the process whose hooks they are, where that is known.
+    """A session of the client, as its hooks see it. `forgetful`: each hook is evaluated from the event log alone, as
+    after a restart of the daemon. `client` is the process of the hooks, if known.
     """
 
     def __init__(self, folder: Path, *, forgetful: bool) -> None:
@@ -45,14 +45,14 @@ class HookedSession:
         return self.raw(json.dumps(data).encode())
 
     def raw(self, data: bytes) -> HookAnswer:
-        """The answer to what the client sent, whatever it is."""
+        """The answer to the client's raw input."""
         if self._judge is None or self._forgetful:
             self.end()
             self._judge = HookDecider(self.line())
         return self._judge.answer_hook(data, self.client)[0]
 
     def look(self) -> None:
-        """The process that judges looks after its clients."""
+        """The daemon checks its clients."""
         assert self._judge is not None
         self._judge.check()
 
@@ -93,7 +93,7 @@ class HookedSession:
         text: str = "",
         **usage: Any,
     ) -> None:
-        """The client writes a line of a response into its log, or into that of a sub-agent."""
+        """The client writes a line of a response into its log, or into that of a subagent."""
         path = self.log.with_suffix("") / "subagents" / f"{log}.jsonl" if log else self.log
         path.parent.mkdir(parents=True, exist_ok=True)
         output_of: dict[str, Any] = {"id": message, "role": "assistant", "model": model, "usage": usage}
@@ -104,25 +104,25 @@ class HookedSession:
             file.write(json.dumps(line) + "\n")
 
     async def events(self, *types: str) -> list[Any]:
-        """What is stored, of these types if any are given."""
+        """The stored events, of these types if any are given."""
         async with SQLiteStore(self.store) as store:
             return [event async for event in store.read("s") if not types or event.type in types]
 
     async def using(self, use: Callable[[SQLiteStore], Awaitable[Any]]) -> Any:
-        """What a use of its store gives."""
+        """The result of an operation on its store."""
         async with SQLiteStore(self.store) as store:
             return await use(store)
 
 
 @pytest.fixture
 def anyio_backend() -> str:
-    """One: what judges hooks has no event loop of the test's, which only reads what it recorded."""
+    """One backend: the daemon has its own loop, and the test only reads what it recorded."""
     return "asyncio"
 
 
 @pytest.fixture
 def hooked(tmp_path: Path) -> Iterator[HookProcesses]:
-    """A hook under a policy that forbids nothing."""
+    """A hook under a policy that denies nothing."""
     hooked = HookProcesses(tmp_path)
     yield hooked
     end_daemons(hooked.store)
@@ -137,7 +137,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(params=[False, True], ids=["kept", "forgetful"])
 def session(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[HookedSession]:
-    """A session with no events yet."""
+    """A session without events."""
     session = HookedSession(tmp_path, forgetful=request.param)
     yield session
     session.end()
@@ -145,7 +145,7 @@ def session(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[HookedSe
 
 @pytest.fixture
 def governed(claude: Any, tmp_path: Path) -> Iterator[Any]:
-    """The client in a folder whose settings hold it to a policy; `govern(text)` writes that policy."""
+    """The client in a folder whose settings enforce a policy; `govern(text)` writes it."""
     file, store = tmp_path / "policy.yaml", tmp_path / "store.db"
 
     def govern(policy: str, unmatched: Any = "ask", **permissions: Any) -> None:

@@ -1,4 +1,4 @@
-"""Codex, Gemini CLI, opencode and Copilot CLI as they are, held by the hooks that `proctor hook install` writes."""
+"""The real Codex, Gemini CLI, opencode and Copilot CLI with the hooks that `proctor hook install` writes."""
 
 import json
 import os
@@ -44,7 +44,7 @@ QUIET = ("-c", "features.enable_request_compression=false", "-c", "analytics.ena
 
 
 class Agent:
-    """One client in a folder, its home, its store, and a model that does as it is results."""
+    """One client in a folder, with its home, its store, and a scripted model."""
 
     name = ""
     bash = ""
@@ -62,24 +62,24 @@ class Agent:
         monkeypatch.setenv("CODEX_HOME", str(self.home / ".codex"))
 
     def hook(self, command: str, *options: str) -> int:
-        """What `proctor hook` ends with."""
+        """The exit code of `proctor hook`."""
         with pytest.raises(SystemExit) as ended:
             main(["hook", command, "--agent", self.name, *options])
         return int(str(ended.value.code or 0))
 
     def install(self, *options: str, policy: str = "") -> None:
-        """The hooks are there, for another policy if one is given."""
+        """Install the hooks, for another policy if one is given."""
         if policy:
             self.policy.write_text(policy)
         assert self.hook("install", *(options or ("--user",)), *self.judged_by) == 0
 
     @property
     def judged_by(self) -> tuple[str, ...]:
-        """By what."""
+        """The policy."""
         return "--policy", str(self.policy), "--store", str(self.store)
 
     def run(self, *turns: list[tuple[str, dict[str, Any]]]) -> str:
-        """What the model was results of calls that it made, a list a turn."""
+        """The results that the model gets for these calls, a list for each turn."""
         raise NotImplementedError
 
     def shell(self, command: str) -> tuple[str, dict[str, Any]]:
@@ -87,25 +87,25 @@ class Agent:
         return self.bash, {"command": command}
 
     def write(self, path: Path) -> tuple[str, dict[str, Any]]:
-        """A file of the model."""
+        """A file written by the model."""
         raise NotImplementedError
 
     def offered(self) -> list[str]:
-        """The names that hooks have for the tools that the model was offered last."""
+        """The hooks' names for the tools that the model was offered last."""
         raise NotImplementedError
 
     def serve(self, name: str, program: Path) -> str:
-        """It has an MCP server of this name; gives its own name of the server's tool `write`."""
+        """Configure an MCP server of this name; the client's name for its tool `write`."""
         raise NotImplementedError
 
     def usage(self) -> list[dict[str, Any]]:
-        """The stored reports of tokens."""
+        """The stored token reports."""
         rows = stored_rows(self.store, "SELECT data FROM events WHERE type = 'token_usage_updated'")
         return [json.loads(data) for (data,) in rows]
 
 
 class Codex(Agent):
-    """`codex exec`, whose sandbox is off as every command is judged."""
+    """`codex exec`, with its sandbox off, as every command is evaluated."""
 
     name, bash = "codex", "Bash"
     config: tuple[str, ...] = ()
@@ -162,7 +162,7 @@ class Codex(Agent):
         return f"mcp__{name}__write"
 
     def typed(self, id: str, chars: str) -> Callable[[dict[str, Any]], Any]:
-        """Text for the command that still runs, as the client names it to the model."""
+        """Text for the running command, in the client's form."""
 
         def item(request: dict[str, Any]) -> Any:
             found = re.search(r"session ID (\d+)", json.dumps(request["input"]))
@@ -175,7 +175,7 @@ class Codex(Agent):
 
 
 class Npm(Agent):
-    """A client from npm, with the scripted APIs of all of them, started with some words before its prompt."""
+    """A client from npm, with scripted APIs for all of them, started with some arguments before its prompt."""
 
     words: tuple[str, ...] = ()
 
@@ -196,7 +196,7 @@ class Npm(Agent):
         return str(found)
 
     def started(self, *words: str) -> str:
-        """What the model was results last, when the client has ended."""
+        """The last results that the model got before the client exited."""
         subprocess.run(
             [self.program(), *words], cwd=self.cwd, env=self.env, stdin=subprocess.DEVNULL, timeout=PATIENCE_S * 4,
             capture_output=True,
@@ -215,7 +215,7 @@ class Npm(Agent):
 
 
 class Gemini(Npm):
-    """`gemini -p`, which asks nobody."""
+    """`gemini -p`, which never asks."""
 
     name, bash, words = "gemini", "run_shell_command", ("--approval-mode", "yolo", "-p")
 
@@ -233,7 +233,7 @@ class Gemini(Npm):
         return "write_file", {"file_path": str(path), "content": "x"}
 
     def task(self, prompt: str) -> tuple[str, dict[str, Any]]:
-        """A subagent's start."""
+        """The start of a subagent."""
         return "invoke_agent", {"agent_name": "generalist", "prompt": prompt}
 
 
@@ -248,7 +248,7 @@ class Opencode(Npm):
         self.configure(permission={"*": "allow"})
 
     def configure(self, **more: Any) -> None:
-        """More of its configuration."""
+        """Add to its configuration."""
         config = {**json.loads(self.env["OPENCODE_CONFIG_CONTENT"]), **more}
         self.env["OPENCODE_CONFIG_CONTENT"] = json.dumps(config)
 
@@ -263,12 +263,12 @@ class Opencode(Npm):
         return "write", {"filePath": str(path), "content": "x"}
 
     def task(self, prompt: str) -> tuple[str, dict[str, Any]]:
-        """A subagent's start."""
+        """The start of a subagent."""
         return "task", {"description": "d", "prompt": prompt, "subagent_type": "general"}
 
 
 class Copilot(Npm):
-    """`copilot -p`, which asks nobody."""
+    """`copilot -p`, which never asks."""
 
     name, bash, words = "copilot", "bash", ("--allow-all", "-p")
 
@@ -281,7 +281,7 @@ class Copilot(Npm):
         return "create", {"path": str(path), "file_text": "x"}
 
     def task(self, prompt: str) -> tuple[str, dict[str, Any]]:
-        """A subagent's start."""
+        """The start of a subagent."""
         given = {"description": "d", "name": "n", "agent_type": "general-purpose", "mode": "sync"}
         return "task", {**given, "prompt": prompt}
 
@@ -306,8 +306,8 @@ def agent(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
         made.api.close()
 
 
-def test_what_is_allowed_runs_and_a_push_or_a_call_past_the_limit_is_denied(agent: Any) -> None:
-    """A file that the policy denies is not written; of six calls at once four are left; the record has each once."""
+def test_allowed_calls_run_and_a_push_or_a_call_beyond_the_limit_is_denied(agent: Any) -> None:
+    """A denied file is not written. Of six concurrent calls, only the remaining four run. The log has each once."""
     agent.install()
     done, never = agent.cwd / "done", agent.cwd / "secret"
     results = agent.run(
@@ -337,7 +337,7 @@ def test_what_is_allowed_runs_and_a_push_or_a_call_past_the_limit_is_denied(agen
         *["tool_call_denied"] * 2,
         *["tool_call_requested"] * 6,
     ]
-    if agent.name != "opencode":  # it may be gone before its plugin hears that the session is idle
+    if agent.name != "opencode":  # it may be gone before its plugin learns that the session is idle
         assert (
             recorded(agent.store, "tool_call_completed", "tool_call_denied", "run_completed")[-1] == "run_completed"
         )
@@ -346,8 +346,10 @@ def test_what_is_allowed_runs_and_a_push_or_a_call_past_the_limit_is_denied(agen
 @pytest.mark.parametrize(
     "agent", [name for name in ("codex", "gemini", "opencode") if CLIENTS[name].hears == "call"], indirect=True
 )
-def test_a_call_to_be_approved_waits_for_an_answer_from_elsewhere(agent: Any) -> None:
-    """Of an agent that cannot ask its person: one call has a yes, one a no; the one that nobody answers is denied."""
+def test_a_call_that_needs_approval_waits_for_an_answer_from_elsewhere(agent: Any) -> None:
+    """For an agent that can't ask its user. One call is approved, one declined; a request without an
+    answer denies.
+    """
     asks = "{name: p, tool_rules: [{action: request_approval, deny: [bash], tell_model: Not now.}]}"
     agent.install("--user", "--hold", "6", policy=asks)
 
@@ -375,11 +377,11 @@ def test_a_call_to_be_approved_waits_for_an_answer_from_elsewhere(agent: Any) ->
     ("tool_rules: [{deny: [mcp__pay__write]}]", "mcp__pay__write mcp__pay__add", "denied completed"),
     ("rules: [{type: before, first: bash, then: write}]", "bash write", "failed denied"),
 ], ids=["portable names", "a server's tool", "a command that fails"])  # fmt: skip
-def test_a_policy_is_written_once_for_the_tools_and_the_failures_of_each_agent(
+def test_one_policy_matches_the_tools_and_the_failures_of_each_agent(
     agent: Any, policy: str, calls: str, outcomes: str
 ) -> None:
-    """Neither does a subagent start, nor is a file written whose content a rule denies; policies say
-    `mcp__server__tool`; a rule that waits for a command's success goes on waiting where it failed.
+    """A subagent does not start, and a file whose content a rule denies is not written. Policies say
+    `mcp__server__tool`. A rule that needs a command's success is not satisfied by its failure.
     """
     agent.install(policy=f"{{name: p, on_violation: deny, {policy}}}")
     tool = agent.serve("pay", SERVER)
@@ -397,8 +399,8 @@ def test_a_policy_is_written_once_for_the_tools_and_the_failures_of_each_agent(
     assert ends == [f"tool_call_{end}" for end in outcomes.split()]
 
 
-def test_what_the_tool_of_a_server_returned_is_the_same_to_a_rule_from_each_agent(agent: Any) -> None:
-    """Its structured content, and its text where it has no other."""
+def test_a_servers_tool_has_the_same_output_in_each_agent(agent: Any) -> None:
+    """Its structured content, or else its text."""
     prior = [
         *("{prior: mcp__pay__add, output: [{path: $.sum, equals: 3}]}",),
         *("{prior: mcp__pay__write, output: [{path: $, equals: wrote it}]}",),
@@ -416,8 +418,8 @@ def test_what_the_tool_of_a_server_returned_is_the_same_to_a_rule_from_each_agen
     assert not made.exists()
 
 
-def test_failures_in_a_row_are_heard_of_before_the_next_call(agent: Any) -> None:
-    """Of any tool: here of a server's, which says that it does not work."""
+def test_consecutive_failures_count_before_the_next_call(agent: Any) -> None:
+    """Of any tool; here a server's tool reports an error."""
     agent.install(policy="{name: p, on_violation: deny, rules: [{type: circuit_breaker, consecutive: 2}]}")
     tool = agent.serve("pay", SERVER).replace("write", "fail")
     agent.run([(tool, {})], [(tool, {})], [agent.write(agent.cwd / "never")])
@@ -428,8 +430,8 @@ def test_failures_in_a_row_are_heard_of_before_the_next_call(agent: Any) -> None
 
 
 @pytest.mark.parametrize("broken", ["policy", "python"])
-def test_what_cannot_be_judged_does_not_run(agent: Any, broken: str) -> None:
-    """Neither a prompt nor a call gets past hooks that cannot judge, or that cannot start."""
+def test_a_call_that_cannot_be_evaluated_does_not_run(agent: Any, broken: str) -> None:
+    """If hooks can't evaluate, or can't start, neither a prompt nor a call passes."""
     agent.install()
     if broken == "policy":
         agent.policy.write_text("{name: p, rules: 7}")
@@ -446,8 +448,8 @@ def test_what_cannot_be_judged_does_not_run(agent: Any, broken: str) -> None:
     assert not never.exists()
 
 
-def test_status_says_whether_hooks_are_at_work(agent: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    """With a probe, which leaves nothing in the record; a policy that cannot be read is not at work."""
+def test_status_says_whether_hooks_work(agent: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """By a probe that is not recorded. With an unreadable policy, hooks do not work."""
     before = agent.hook("status")
     agent.install()
     good = agent.hook("status", "--json")
@@ -463,8 +465,8 @@ def test_status_says_whether_hooks_are_at_work(agent: Any, capsys: pytest.Captur
 
 
 @pytest.mark.parametrize("there", [True, False])
-def test_uninstall_leaves_the_settings_as_they_were(agent: Any, there: bool) -> None:
-    """Byte for byte, with an editor's byte order mark; files that were not there are gone."""
+def test_uninstall_restores_the_settings(agent: Any, there: bool) -> None:
+    """Byte for byte, with an editor's byte order mark. Files that did not exist are removed."""
     client = CLIENTS[agent.name]
     path = settings_path(user=True, folder=agent.cwd, client=client)
     files = {path: b'{ "a" : 1,\n\n"hooks":{} }'} if there and client.settings.text is None else {}
@@ -485,9 +487,9 @@ def test_uninstall_leaves_the_settings_as_they_were(agent: Any, there: bool) -> 
 
 @pytest.mark.parametrize("agent", NPM, indirect=True)
 def test_a_subagents_calls_count_in_the_run_that_started_it(agent: Any) -> None:
-    """Of three calls one is its start, and two are left for both. Tokens that an agent tells count once a response is
-    over: 120 each, of 300, so that the fourth call comes after 360; those of the last, too: `opencode run` ends as
-    soon as it is idle, and waits for no plugin, and the hooks are slower here.
+    """Of three calls one is its start, and two are left for both. An agent's tokens count once a response is over:
+    120 each, of 300, so the fourth call comes after 360. Those of the last response count too: `opencode run` exits
+    as soon as it is idle, without waiting for plugins, and the hooks are slower here.
     """
     tells = CLIENTS[agent.name].tells_usage
     tokens = ", max_total_tokens: {max: 300, action: deny}" if tells else ""
@@ -505,7 +507,7 @@ def test_a_subagents_calls_count_in_the_run_that_started_it(agent: Any) -> None:
     assert recorded(agent.store, "run_started") == ["run_started"]
     broken = {json.loads(data)["rule"] for (data,) in rows}
     assert broken == {"max_tool_calls", *(["max_total_tokens"] if tells else [])}
-    if tells:  # its four responses; the three others are of who started it
+    if tells:  # its four responses; the three others are the parent's
         used = [event["input_tokens"] + event["output_tokens"] for event in agent.usage()]
         assert (len(used), set(used)) == (7, {120})
         assert sum(event.get("subagent_tokens", 0) for event in agent.usage()) == 4 * 120
@@ -513,10 +515,10 @@ def test_a_subagents_calls_count_in_the_run_that_started_it(agent: Any) -> None:
 
 
 @pytest.mark.parametrize("agent", ["copilot"], indirect=True)
-def test_a_subagent_of_a_subagent_of_copilot_works_in_the_same_run_and_its_patches_are_judged_by_their_files(
+def test_a_nested_subagent_of_copilot_works_in_the_same_run_and_its_patches_are_evaluated_by_their_files(
     agent: Any,
 ) -> None:
-    """Though each has a session of its own, and hooks name an edit and a patch alike."""
+    """Although each has its own session, and hooks name an edit and a patch alike."""
     agent.install(policy=POLICY.replace("max: 5", "max: 3"))
     agent.env["COPILOT_MODEL"] = "gpt-5.4"
 
@@ -531,9 +533,9 @@ def test_a_subagent_of_a_subagent_of_copilot_works_in_the_same_run_and_its_patch
 
 
 @pytest.mark.parametrize("agent", ["copilot"], indirect=True)
-def test_a_model_does_not_write_what_copilot_goes_by_in_its_next_session(agent: Any) -> None:
-    """Its settings can switch hooks off, and an MCP server is a program: though the policy allows every file but one,
-    its person is asked, and `copilot -p` has nobody to ask.
+def test_a_model_does_not_write_settings_that_affect_copilots_next_session(agent: Any) -> None:
+    """Settings can switch hooks off, and an MCP server is a program. Although the policy allows every file but one,
+    the user is asked, and `copilot -p` has none.
     """
     agent.install("--user", "--unmatched", "allow", policy=f"{POLICY}  - {{allow: ['*']}}\n")
     trusted = {"trusted_folders": [str(agent.cwd)], "trustedFolders": [str(agent.cwd)]}
@@ -551,9 +553,9 @@ def test_a_model_does_not_write_what_copilot_goes_by_in_its_next_session(agent: 
 
 @pytest.mark.parametrize("agent", ["copilot"], indirect=True)
 @pytest.mark.parametrize("cancels", [False, True])
-def test_what_copilot_does_on_autopilot_is_of_the_run_that_a_person_prompted(agent: Any, cancels: bool) -> None:
-    """It prompts itself after each response until the task is complete: with no limit anew, and not at all with what
-    was cancelled.
+def test_copilots_autopilot_belongs_to_the_run_that_a_person_prompted(agent: Any, cancels: bool) -> None:
+    """It prompts itself after each response until the task is complete. This does not reset limits, and does not
+    continue a cancelled run.
     """
     limit = "limits: {max_tool_calls: {max: 2, action: deny}}"
     agent.install(policy=f"{{name: p, {'tool_rules: [{deny: [create]}]' if cancels else limit}}}")
@@ -577,9 +579,9 @@ only_codex = pytest.mark.parametrize("agent", ["codex"], indirect=True)
 
 
 @only_codex
-def test_codex_asks_no_hook_about_text_for_a_running_command(agent: Any) -> None:
-    """So a program that runs what is typed does not start where a rule could not see that. Without terminals, by a
-    setting that the page names, it types into nothing.
+def test_codex_calls_no_hook_for_text_to_a_running_command(agent: Any) -> None:
+    """So a program that would run typed text does not start if no rule could see it. With terminals disabled, by a
+    documented setting, it types nothing.
     """
     agent.install()
     terminal = {"tty": True, "yield_time_ms": 500}
@@ -602,8 +604,8 @@ def test_codex_asks_no_hook_about_text_for_a_running_command(agent: Any) -> None
 
 
 @only_codex
-def test_codex_asks_no_hook_about_a_search_of_the_web(agent: Any) -> None:
-    """The model's provider searches. By a setting that the page names, the model is not offered it."""
+def test_codex_calls_no_hook_for_a_web_search(agent: Any) -> None:
+    """The model provider searches. With a documented setting, the model is not offered the tool."""
     agent.install(policy="{name: p, on_violation: deny, tool_rules: [{deny: [web_search]}]}")
     searched = {
         "type": "web_search_call",
@@ -633,9 +635,9 @@ rules:
 
 
 @only_codex
-def test_a_command_of_codex_has_ended_as_its_log_says(agent: Any) -> None:
-    """Its hook tells no exit code. A check that failed is none; also the end of a command that was left running is
-    known, and that of the last one before the run's.
+def test_the_outcome_of_a_codex_command_is_that_in_its_log(agent: Any) -> None:
+    """Its hook has no exit code. A failed check is no evidence. The ends of a background command, and of the last
+    command before the run's end, are known too.
     """
     agent.install(policy=CHECKED)
     left = {"command": "echo a; sleep 1; echo b; exit 3", "yield_time_ms": 250}
@@ -663,8 +665,8 @@ def test_a_command_of_codex_has_ended_as_its_log_says(agent: Any) -> None:
 
 
 @only_codex
-def test_a_patch_of_codex_that_does_not_apply_has_failed_before_the_next_call(agent: Any) -> None:
-    """No hook tells of it. A command that runs on has not failed."""
+def test_a_codex_patch_that_does_not_apply_has_failed_before_the_next_call(agent: Any) -> None:
+    """No hook reports it. A command that is still running has not failed."""
     agent.install(policy="{name: p, on_violation: deny, rules: [{type: circuit_breaker, consecutive: 2}]}")
     left = {"command": "echo a; sleep 1", "yield_time_ms": 250}
     change = "apply_patch", {"lines": ["*** Update File: nowhere", "@@", "-a", "+b"]}
@@ -679,7 +681,7 @@ def test_a_patch_of_codex_that_does_not_apply_has_failed_before_the_next_call(ag
 
 @only_codex
 def test_tokens_of_codex_count_before_the_next_call(agent: Any) -> None:
-    """Those of the response that asks for it included: 120 each, of 300."""
+    """Including those of the response with the call: 120 each, of 300."""
     agent.install(policy="{name: p, limits: {max_total_tokens: {max: 300, action: deny}}}")
     agent.run(*[[agent.shell(f"touch f{number}")] for number in range(4)])
 
@@ -689,7 +691,7 @@ def test_tokens_of_codex_count_before_the_next_call(agent: Any) -> None:
 
 @only_codex
 def test_a_subagent_of_codex_works_in_the_run_that_started_it(agent: Any) -> None:
-    """Its prompt begins no run, which would have limits anew; its tokens stand apart."""
+    """Its prompt starts no run, which would reset limits. Its tokens are counted separately."""
     agent.install(policy="{name: p, limits: {max_tool_calls: {max: 3, action: deny}}}")
     agent.config = ("-c", "features.multi_agent=true")
     api, of = agent.api, "multi_agent_v1"
@@ -712,10 +714,10 @@ def test_a_subagent_of_codex_works_in_the_run_that_started_it(agent: Any) -> Non
 
 
 @only_codex
-def test_a_trusted_folder_that_switches_the_hooks_of_codex_off_is_told(
+def test_a_trusted_folder_that_disables_the_hooks_of_codex_is_reported(
     agent: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Its settings go before those of a person."""
+    """Its settings override the user's."""
     agent.install()
     config = agent.home / ".codex" / "config.toml"
     config.write_text(f'{config.read_text()}\n[projects."{agent.cwd}"]\ntrust_level = "trusted"\n')
@@ -729,10 +731,10 @@ def test_a_trusted_folder_that_switches_the_hooks_of_codex_off_is_told(
 
 
 @pytest.mark.parametrize("agent", ["opencode"], indirect=True)
-def test_a_folder_that_puts_a_plugin_into_the_terminal_of_opencode_is_told(
+def test_a_folder_with_a_plugin_for_opencodes_terminal_is_reported(
     agent: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It runs as the client does, and is asked about nothing."""
+    """It runs in the client without any question."""
     agent.install()
     made, settings = agent.cwd / "made", agent.cwd / "tui.json"
     settings.write_text('{"plugin": ["./theirs.js"]}')
@@ -750,8 +752,8 @@ def test_a_folder_that_puts_a_plugin_into_the_terminal_of_opencode_is_told(
     assert f"`{settings}` can change what is decided here" in capsys.readouterr().out
 
 
-def test_an_mcp_server_that_a_trusted_folder_names_starts_without_a_hook(agent: Any) -> None:
-    """As the table of gaps says of each agent: it is a program, and only its tools are asked about."""
+def test_an_mcp_server_of_a_trusted_folder_starts_without_a_hook(agent: Any) -> None:
+    """As documented for each agent: a server is a program, and only its tools are asked about."""
     agent.install()
     made = agent.cwd / "made"
     command, words = sys.executable, ["-c", f"open({str(made)!r}, 'x')"]
@@ -781,8 +783,8 @@ def test_an_mcp_server_that_a_trusted_folder_names_starts_without_a_hook(agent: 
 
 
 @pytest.mark.parametrize("agent", ["gemini"], indirect=True)
-def test_the_env_file_of_a_folder_changes_nothing_for_hooks(agent: Any) -> None:
-    """Its shell would read the hook and run nothing, which the agent takes for leave."""
+def test_a_folders_env_file_does_not_affect_hooks(agent: Any) -> None:
+    """Otherwise the shell would not run the hook, which the agent takes for permission."""
     agent.install()
     (agent.cwd / ".env").write_text("SHELLOPTS=noexec\n")
     never = agent.cwd / "secret"
@@ -795,8 +797,8 @@ def test_the_env_file_of_a_folder_changes_nothing_for_hooks(agent: Any) -> None:
 @pytest.mark.parametrize(("agent", "how"), [
     ("gemini", "file"), ("gemini", "command"), ("opencode", "file"), ("opencode", "command"),
 ], indirect=["agent"])  # fmt: skip
-def test_what_a_prompt_brings_along_is_none_of_the_words_of_the_user(agent: Any, how: str) -> None:
-    """A file that it names, or the text of a command: a repository's, which may ask for anything."""
+def test_content_that_a_prompt_includes_is_not_the_users_text(agent: Any, how: str) -> None:
+    """A file that it mentions, or a command's text: a repository may have written it."""
     requires = "[{user_said: refund A7}]"
     rule = f"{{type: precondition, tool: bash, requires: {requires}}}"
     agent.install(policy=f"{{name: p, on_violation: deny, rules: [{rule}]}}")
@@ -822,9 +824,9 @@ def test_what_a_prompt_brings_along_is_none_of_the_words_of_the_user(agent: Any,
 
 
 @pytest.mark.parametrize("agent", ["gemini"], indirect=True)
-def test_a_path_is_evaluated_as_gemini_takes_it(agent: Any) -> None:
-    """It decodes `%2f`, leaves out an `@`, and looks for a file elsewhere that is not where the path says: also where
-    an earlier call of the same response makes it there.
+def test_a_path_is_evaluated_as_gemini_resolves_it(agent: Any) -> None:
+    """It decodes `%2f`, drops an `@`, and searches for a missing file elsewhere, even if an earlier call of the same
+    response creates it there.
     """
     denied = "{tool: [write, edit], where: [{path: $.path, within: kept}]}"
     agent.install(policy=f"{{name: p, on_violation: deny, tool_rules: [{{deny: [{denied}]}}]}}")

@@ -1,4 +1,4 @@
-"""A call that is held, without a client: answered on the page, by its person as the log shows it, or by nobody."""
+"""A pending call without a real client: answered on the dashboard, by the user as the log shows it, or by nobody."""
 
 import json
 import os
@@ -44,12 +44,12 @@ class Asking:
 
     @property
     def judge(self) -> HookDecider:
-        """What judges now."""
+        """The current decider."""
         judge: HookDecider = self.session._judge
         return judge
 
     def question(self, command: str = "deploy") -> tuple[str, Any]:
-        """The client's question about a call: the approval that its hook is held for, and the hook."""
+        """The client's question about a call: the approval that its hook waits for, and the hook."""
         given = {"session_id": "s", "hook_event_name": "PermissionRequest", "prompt_id": "p1", "tool_name": "Bash"}
         data = {**given, "tool_input": {"command": command}, "transcript_path": str(self.session.log)}
         answer, hook = self.judge.answer_hook(json.dumps(data).encode(), self.session.client)
@@ -66,7 +66,7 @@ class Asking:
         path.write_bytes("\n".join(json.dumps(row, ensure_ascii=False) for row in rows).encode("latin-1"))
 
     def types(self) -> list[str]:
-        """The stored events about the call."""
+        """The stored events of the call."""
         return [e.type for e in anyio.run(self.session.events) if e.type.startswith(("tool_", "policy_"))]
 
 
@@ -77,8 +77,8 @@ def asking(session: Any) -> Asking:
 
 
 @pytest.mark.parametrize("granted", [True, False])
-def test_an_answer_of_the_page_is_the_hooks(asking: Asking, granted: bool) -> None:
-    """Until then there is none. The client goes by its person: a call that ran in spite of a no is a violation."""
+def test_an_answer_on_the_dashboard_is_the_hooks(asking: Asking, granted: bool) -> None:
+    """Until then there is none. The client obeys its user: a call that ran despite a denial is a violation."""
     assert asking.session.pre("c1", command="deploy").verdict == "ask"
     held, hook = asking.question()
     early = asking.judge.resolve_held(hook, held)
@@ -95,10 +95,10 @@ def test_an_answer_of_the_page_is_the_hooks(asking: Asking, granted: bool) -> No
         assert asking.types()[-5:-2] == ["tool_call_denied", "tool_call_started", "policy_violation"]
 
 
-def test_a_subagents_question_comes_to_its_client_where_nobody_answers_elsewhere(
+def test_a_subagents_question_goes_to_its_client_if_nobody_answers_elsewhere(
     asking: Asking, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A client waits for the hook before it asks about a call of the background."""
+    """For a background call, a client waits for the hook before it asks."""
     monkeypatch.setattr(daemon, "_BELOW_S", -1.0)
     monkeypatch.chdir(tmp_path)
     asking.session.pre("c1", command="deploy")
@@ -115,14 +115,14 @@ def test_a_subagents_question_comes_to_its_client_where_nobody_answers_elsewhere
 
 @pytest.mark.parametrize("granted", [True, False])
 @pytest.mark.parametrize("how", ["ran", "over", "gone"])
-def test_an_answer_that_is_stored_counts_though_the_clients_own_is_seen_first(
+def test_a_stored_answer_counts_even_if_the_clients_own_is_seen_first(
     asking: Asking, granted: bool, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was accepted. Whether the call then runs, is over, or its hook is gone: nobody's answer takes its place."""
+    """It was accepted, so no other answer replaces it, whether the call runs, has ended, or lost its hook."""
     asking.session.pre("c1", command="deploy")
     held, hook = asking.question()
     judge = asking.judge
-    if how == "gone":  # the answer comes after the look at the approval
+    if how == "gone":  # the answer arrives after the check of the approval
         before = judge._store.approval(held)
         monkeypatch.setattr(judge._store, "approval", lambda id: before)
     asking.answers(held, granted=granted)
@@ -143,9 +143,9 @@ def test_an_answer_that_is_stored_counts_though_the_clients_own_is_seen_first(
 
 
 @pytest.mark.parametrize("session", [False], ids=["kept"], indirect=True)
-def test_two_questions_alike_have_an_answer_each(asking: Asking) -> None:
-    """A yes to the one is none to the other, and a question that the policy does not ask is left to the client.
-    Who is kept waiting is known to the process that keeps them.
+def test_two_equal_questions_have_an_answer_each(asking: Asking) -> None:
+    """Approving one does not approve the other. A question that the policy does not ask is left to the client. The
+    waiting process knows which is which.
     """
     asking.session.pre("c1", command="deploy")
     asking.session.pre("c2", command="deploy")
@@ -166,12 +166,12 @@ def test_two_questions_alike_have_an_answer_each(asking: Asking) -> None:
 @pytest.mark.parametrize(
     ("row", "end"), [(REFUSED, "denied"), (REFUSED_BELOW, "denied"), (INTERRUPTED, "failed"), (None, "failed")]
 )
-def test_what_a_person_does_there_is_heard_by_the_log(
+def test_the_users_answer_in_the_client_is_read_from_its_log(
     asking: Asking, row: dict[str, Any] | None, end: str, log: str
 ) -> None:
-    """What the log shows of a refusal is a no, of an interruption a yes before it: the client's own line and nothing
-    that a model wrote. That a hook is gone says nothing: with a yes of the page that is the recorded answer, and a
-    call that is over has not run.
+    """A logged rejection is a denial; an interruption is an approval before it. Only the client's own line counts,
+    not a model's text. A hook's exit says nothing: with an approval on the dashboard, that is recorded, and an ended
+    call has not run.
     """
     asking.session.pre("c1", command="deploy")
     held, hook = asking.question()
@@ -195,7 +195,7 @@ def test_what_a_person_does_there_is_heard_by_the_log(
 
 @pytest.mark.parametrize("next", ["s", "other"])
 @pytest.mark.parametrize(("row", "answer"), [(REFUSED, "denied"), (INTERRUPTED, "granted")])
-def test_what_a_person_does_while_nobody_judges_is_heard_by_the_next_who_does(
+def test_the_users_answer_while_no_daemon_runs_is_read_by_the_next(
     asking: Asking, row: dict[str, Any], answer: str, next: str
 ) -> None:
     """With the session's next prompt, or with any hook."""
@@ -209,8 +209,8 @@ def test_what_a_person_does_while_nobody_judges_is_heard_by_the_next_who_does(
 
 
 @pytest.mark.parametrize("answers", [False, True])
-def test_a_question_of_a_run_that_was_stopped_is_answered_with_no(asking: Asking, answers: bool) -> None:
-    """Its person is not asked any more, whether the client asks before or after that."""
+def test_a_question_of_a_cancelled_run_is_denied(asking: Asking, answers: bool) -> None:
+    """The user is not asked, whether the client asks before or after the cancel."""
     asking.session.pre("c1", command="deploy")
     asking.session.pre("c2", command="undo")
     held, hook = asking.question()
@@ -227,8 +227,8 @@ def test_a_question_of_a_run_that_was_stopped_is_answered_with_no(asking: Asking
     assert claude.output(later, question)["hookSpecificOutput"]["decision"]["behavior"] == "deny"
 
 
-def test_a_question_of_a_run_that_is_over_is_answered_with_no(asking: Asking) -> None:
-    """A subagent asks while its person prompts: the record has the call as denied, so it does not run."""
+def test_a_question_of_an_ended_run_is_denied(asking: Asking) -> None:
+    """A subagent asks while the user prompts. The log has the call as denied, so it does not run."""
     asking.session.pre("c1", command="deploy")
     held, hook = asking.question()
     asking.session.prompt("p2")
@@ -238,8 +238,8 @@ def test_a_question_of_a_run_that_is_over_is_answered_with_no(asking: Asking) ->
     assert answer.verdict == "deny"
 
 
-def test_an_answer_after_the_client_was_killed_counts_for_nothing(asking: Asking) -> None:
-    """Whether the process that judges has seen it or not."""
+def test_an_answer_after_the_client_was_killed_has_no_effect(asking: Asking) -> None:
+    """Whether or not the daemon has noticed."""
     with subprocess.Popen(["sleep", "600"]) as client:
         asking.session.client = as_owner(client.pid, CLIENT)
         asking.session.hook("SessionEnd")

@@ -1,4 +1,4 @@
-"""A call that is held, with real clients: answered at the terminal, on the page, on a phone, or by all at once."""
+"""A pending call with real clients: answered at the terminal, on the dashboard, on a phone, or everywhere at once."""
 
 import json
 import os
@@ -37,7 +37,7 @@ WINDOW = (
 
 
 class Claude:
-    """Claude Code at a terminal, in a folder that its person trusts."""
+    """Claude Code at a terminal, in a trusted folder."""
 
     name, asks, ready = "claude", True, "manual mode on"
 
@@ -48,16 +48,16 @@ class Claude:
         self.settings = (self.cwd / ".claude" / "settings.local.json",)
 
     def says(self, *commands: str) -> None:
-        """The model runs these, each in a response of its own."""
+        """The model runs these, each in its own turn."""
         self.api.say(*(self.api.reply(self.api.bash(command)) for command in commands))
         self.api.say(self.api.reply(self.api.text("all done")))
 
     def close(self) -> None:
-        """Nothing of it is left."""
+        """End it completely."""
 
 
 class Codex:
-    """Codex at a terminal, in a folder that its person trusts, and with questions of its own about some commands."""
+    """Codex at a terminal, in a trusted folder, with its own questions about some commands."""
 
     name, asks, ready = "codex", False, "Ask Codex to do anything"
 
@@ -83,13 +83,13 @@ class Codex:
         self.settings = (self.cwd / ".codex" / "hooks.json", folder / "config.toml")
 
     def says(self, *commands: str) -> None:
-        """The model runs these, each in a response of its own."""
+        """The model runs these, each in its own turn."""
         for number, command in enumerate(commands):
             self.api.reply(self.api.shell(f"c{number}", command))
         self.api.reply(self.api.text("all done"))
 
     def close(self) -> None:
-        """Its model is gone."""
+        """End its model."""
         self.api.close()
 
 
@@ -97,7 +97,7 @@ QUESTION = "Do you want to proceed?"
 
 
 class AtTheTerminal:
-    """One of them, held to a policy by hooks, and a page on their store."""
+    """A client under a policy by hooks, and a dashboard for their store."""
 
     def __init__(self, client: Any, store: Path) -> None:
         self.client, self.store = client, store
@@ -105,7 +105,7 @@ class AtTheTerminal:
         self.terminal = Terminal(client.command, client.env, client.cwd, columns=120, rows=40)
 
     def prompts(self, *commands: str) -> None:
-        """The person prompts, and the model runs these, each in a response of its own."""
+        """The user prompts, and the model runs these, each in its own turn."""
         self.terminal.until(self.client.ready)
         self.client.says(*commands)
         self.terminal.press("go")
@@ -113,13 +113,13 @@ class AtTheTerminal:
         self.terminal.press("\r")
 
     def asks(self, command: str) -> None:
-        """Claude Code asks about this command; it has a line of its own only in the question."""
+        """Claude Code asks about this command; the command has its own line only in the question."""
         self.terminal.until(f"\n {command}\n")
         self.terminal.until(QUESTION)
 
 
 PLACES = ["programs", "http"]
-"""How the client reaches its hooks."""
+"""How the client calls its hooks."""
 
 
 @pytest.fixture(params=[False, True], ids=PLACES)
@@ -154,14 +154,14 @@ def site(tmp_path: Path) -> Iterator[Any]:
 
 
 def waiting(site: Any) -> dict[str, Any]:
-    """The approval that waits, once the page has one."""
+    """The pending approval, once the dashboard has one."""
     approvals = site.until("/api/approvals", lambda found: found["approvals"])["approvals"]
     found: dict[str, Any] = approvals[0]
     return found
 
 
 def answered(site: Any, approval: dict[str, Any], answer: str) -> Any:
-    """Answer it as the page does."""
+    """Answer it as the dashboard does."""
     body = {"answer": answer, "input_digest": approval["input_digest"]}
     return site.ask("POST", f"/api/approvals/{approval['approval_id']}/answer", body=body)
 
@@ -174,8 +174,8 @@ def state(site: Any, approval: dict[str, Any]) -> dict[str, Any]:
 
 
 def at_the_terminal(at: AtTheTerminal, key: str, site: Any, approval: dict[str, Any]) -> dict[str, Any]:
-    """The approval, once a key has answered it: the question may be shown a moment before the client listens, and be
-    taken away a moment while it stands.
+    """The approval, once a key has answered it. The question may be shown just before the client listens, and be
+    redrawn meanwhile.
     """
     again, deadline = 0.0, time.monotonic() + PATIENCE_S
     while (found := site.get(f"/api/approvals/{approval['approval_id']}"))["state"] == "requested":
@@ -190,11 +190,11 @@ def at_the_terminal(at: AtTheTerminal, key: str, site: Any, approval: dict[str, 
 @pytest.mark.parametrize(
     ("at", "answer", "key"), [(False, "grant", "2"), (True, "deny", "1")], ids=PLACES, indirect=["at"]
 )
-def test_the_page_or_the_terminal_answers_and_the_other_sees_it(
+def test_the_dashboard_or_the_terminal_answers_and_the_other_shows_it(
     at: AtTheTerminal, site: Any, answer: str, key: str
 ) -> None:
-    """An answer of the page takes the terminal's question away: the call runs, or is refused with the reason. Where
-    the terminal was first, the page is told by whom. A yes there is seen once the call has ended.
+    """An answer on the dashboard closes the terminal's question: the call runs, or is denied with the reason. If the
+    terminal was first, the dashboard shows it. An approval there is seen once the call has ended.
     """
     at.prompts("touch by-page", "touch by-key")
     at.asks("touch by-page")
@@ -217,11 +217,11 @@ def test_the_page_or_the_terminal_answers_and_the_other_sees_it(
 @pytest.mark.claude
 @pytest.mark.parametrize("at", [False], ids=["programs"], indirect=True)
 @pytest.mark.parametrize("ran", [False, True])
-def test_an_answer_at_the_terminal_is_seen_though_its_hook_was_never_heard(
+def test_an_answer_at_the_terminal_is_seen_even_if_its_hook_never_arrived(
     at: AtTheTerminal, site: Any, ran: bool
 ) -> None:
-    """Who answers at once ends the question's hook, perhaps before that has come anywhere. No hook tells of a call
-    that its person interrupts.
+    """A quick answer ends the question's hook, perhaps before that has connected. No hook reports a call that the
+    user interrupts.
     """
     settings = json.loads(at.client.settings[0].read_text())
     settings["hooks"]["PermissionRequest"] = [{"hooks": [{"type": "command", "command": "sleep 600"}]}]
@@ -243,8 +243,8 @@ def test_an_answer_at_the_terminal_is_seen_though_its_hook_was_never_heard(
 
 @pytest.mark.claude
 @pytest.mark.parametrize("at", [True], ids=["http"], indirect=True)
-def test_a_call_that_ran_while_nobody_heard_hooks_is_on_record_and_counts(at: AtTheTerminal, site: Any) -> None:
-    """The process that judges was ended while the question stood, and comes again with the next prompt."""
+def test_a_call_that_ran_while_no_daemon_ran_is_recorded_and_counts(at: AtTheTerminal, site: Any) -> None:
+    """The daemon was ended during the question, and restarts with the next prompt."""
     (at.store.parent / "policy.yaml").write_text(f"{ASKS}limits: {{max_tool_calls: {{max: 1, scope: session}}}}\n")
     at.prompts("touch by-key", "ls")
     at.asks("touch by-key")
@@ -266,7 +266,9 @@ def test_a_call_that_ran_while_nobody_heard_hooks_is_on_record_and_counts(at: At
 @pytest.mark.claude
 @pytest.mark.parametrize("at", [False], ids=["programs"], indirect=True)
 def test_a_subagents_question_outlives_the_response_that_started_it(at: AtTheTerminal, site: Any) -> None:
-    """It works in the background, in the run that started it, which ends with the response to its report."""
+    """The subagent works in the background, in the run that started it, which ends with the response to
+    its report.
+    """
     at.terminal.until(at.client.ready)
     api, start = at.api, {"description": "d", "prompt": "sub go", "subagent_type": "general-purpose"}
     api.say(api.reply(api.tool("Agent", **start)), api.reply(api.text("main done")), api.reply(api.text("all done")))
@@ -289,8 +291,8 @@ def test_a_subagents_question_outlives_the_response_that_started_it(at: AtTheTer
 
 
 @pytest.mark.parametrize("client", ["codex"], indirect=True)
-def test_a_call_of_codex_that_its_person_interrupts_has_ended(client: Any, tmp_path: Path) -> None:
-    """No other hook tells of it."""
+def test_a_codex_call_that_the_user_interrupts_has_ended(client: Any, tmp_path: Path) -> None:
+    """No other hook reports it."""
     os.mkfifo(client.cwd / "pipe")
     at = installed(client, tmp_path, "{name: p}")
     at.prompts("cat pipe")
@@ -303,11 +305,11 @@ def test_a_call_of_codex_that_its_person_interrupts_has_ended(client: Any, tmp_p
 
 @pytest.mark.parametrize("client", ["codex"], indirect=True)
 @pytest.mark.parametrize(("cancels", "scripts"), [(False, False), (True, False), (False, True)])
-def test_what_codex_does_for_a_goal_is_of_the_run_that_a_person_prompted(
+def test_codex_goals_belong_to_the_run_that_a_person_prompted(
     client: Any, tmp_path: Path, cancels: bool, scripts: bool
 ) -> None:
-    """A model sets it, in a script if it is a newer one, and the client goes on without a prompt until it is reached:
-    with no limit anew, and with nothing that was cancelled but to say so.
+    """A model sets a goal, a newer one in a script, and the client continues without a prompt until it is reached.
+    This does not reset limits, and after a cancel only the goal's status is updated.
     """
     config = client.home / ".codex" / "config.toml"
     if scripts:
@@ -339,9 +341,9 @@ def test_what_codex_does_for_a_goal_is_of_the_run_that_a_person_prompted(
 
 
 @pytest.mark.parametrize("client", [pytest.param("claude", marks=pytest.mark.claude)], indirect=True)
-def test_a_person_who_answers_a_question_or_edits_a_plan_ends_nothing(client: Any, tmp_path: Path) -> None:
-    """The client writes the answers and the edited plan into the input of the call that asked, and other words for
-    whom a message is to into one of its hooks only.
+def test_answering_a_question_or_editing_a_plan_ends_nothing(client: Any, tmp_path: Path) -> None:
+    """The client writes the answers and the edited plan into the input of the call, and other addressees of a message
+    only into one of its hooks.
     """
     editor = tmp_path / "editor"
     editor.write_text('#!/bin/sh\necho "- and more" >>"$1"\n')
@@ -370,7 +372,7 @@ def test_a_person_who_answers_a_question_or_edits_a_plan_ends_nothing(client: An
     edit = "ctrl+g to edit"
     for asks, key, then in (("Enter to select", "1", edit), (edit, "\x07", "- and more"), (edit, "1", "all done")):
         again, deadline = 0.0, time.monotonic() + PATIENCE_S
-        while not at.terminal.shows(then):  # a question may be shown a moment before the client listens
+        while not at.terminal.shows(then):  # a question may be shown before the client listens
             assert time.monotonic() < deadline, at.terminal.text
             if at.terminal.shows(asks) and time.monotonic() > again:
                 at.terminal.press(key)
@@ -384,7 +386,7 @@ def test_a_person_who_answers_a_question_or_edits_a_plan_ends_nothing(client: An
 
 
 def installed(client: Any, root: Path, policy: str) -> AtTheTerminal:
-    """It, held to a policy by hooks of its folder."""
+    """The client, under a policy by hooks of its folder."""
     (root / "policy.yaml").write_text(policy)
     store = root / "runs.db"
     install = [
@@ -412,10 +414,10 @@ def until_recorded(at: AtTheTerminal, type: str) -> None:
 @pytest.mark.claude
 @pytest.mark.skipif(not Path(web_server.CHROMIUM).exists(), reason="apt-get install chromium")
 @pytest.mark.parametrize("at", [False], ids=["programs"], indirect=True)
-def test_of_three_who_answer_at_once_one_counts_and_all_see_it(at: AtTheTerminal, site: Any) -> None:
-    """The terminal, a page and a phone answer each question in the same moment, in turns of who begins and with a
-    different word each: one answer is on record, a call that ran in spite of it is a
-    violation, and every screen says whose it was. The terminal says no at the end, as that ends the turn.
+def test_of_three_simultaneous_answers_one_counts_and_all_show_it(at: AtTheTerminal, site: Any) -> None:
+    """The terminal, a dashboard and a phone answer each question at the same moment, in varying order and
+    differently. One answer is recorded, a call that ran despite it is a violation, and every screen names the author.
+    The terminal declines at the end, as that ends the turn.
     """
     sync_api = pytest.importorskip("playwright.sync_api", reason="pip install '.[browser]'")
     names, states = [f"by-{number}" for number in range(3)], {}
@@ -443,7 +445,7 @@ def test_of_three_who_answer_at_once_one_counts_and_all_see_it(at: AtTheTerminal
                 act()
             found = state(site, approval)
             states[approval["call"]["id"]] = (name, found["state"])
-            assert found["expires_at"] is None  # the agent waits as long as its person does
+            assert found["expires_at"] is None  # the agent waits as long as its user does
             by, what = found["answered_by"], found["outcome"]
             for tab in tabs.values():
                 sync_api.expect(tab.get_by_text(f"Bash was {what} by {by}.").first).to_be_visible(timeout=20_000)
@@ -452,7 +454,7 @@ def test_of_three_who_answer_at_once_one_counts_and_all_see_it(at: AtTheTerminal
     for call_id, (name, decided) in states.items():
         types = [event["type"] for event in events if event.get("tool_call_id") == call_id]
         assert sum(types.count(f"tool_approval_{what}") for what in ("granted", "denied")) == 1
-        if name != names[-1]:  # that was interrupted
+        if name != names[-1]:  # for the interrupted one
             ran = (at.cwd / name).exists()
             assert ran is ("tool_call_started" in types)
             assert ran or decided == "denied"
@@ -460,7 +462,7 @@ def test_of_three_who_answer_at_once_one_counts_and_all_see_it(at: AtTheTerminal
 
 
 def press(tab: Any, button: str) -> None:
-    """Press it without waiting for anything."""
+    """Press it without waiting for an effect."""
     tab.evaluate(
         "name => [...document.querySelectorAll('article button')].find((one) => one.textContent === name)?.click()",
         button,
@@ -469,8 +471,8 @@ def press(tab: Any, button: str) -> None:
 
 @pytest.mark.skipif(not Path(web_server.CHROMIUM).exists(), reason="apt-get install chromium")
 def test_a_day_under_a_pack(client: Any, site: Any) -> None:
-    """One command puts it in force. What it lists asks nobody, a push is refused with the reason, a deploy is
-    answered on a phone, a window that is used ends the work, and in the end the settings are as they were.
+    """One command enables it. Its listed calls ask nobody, a push is denied with the reason, a deploy is approved on
+    a phone, an exhausted window ends the work, and in the end the settings are restored.
     """
     sync_api = pytest.importorskip("playwright.sync_api", reason="pip install '.[browser]'")
     for path in client.settings:

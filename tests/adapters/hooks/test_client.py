@@ -1,4 +1,4 @@
-"""The real Claude Code, governed through the hooks in a project's settings."""
+"""The real Claude Code under a policy, by hooks in a project's settings."""
 
 import json
 import os
@@ -20,17 +20,17 @@ from proctor.supervisor.testing.adapter_fixture import Evidence
 pytestmark = pytest.mark.claude
 
 HOOKED = Capabilities(gate="all", usage="per_turn")
-"""What hooks in a person's own client can do: nothing of it is started, resumed, narrowed or ended from here."""
+"""The capabilities of hooks in an interactive client: nothing is started, resumed, narrowed or ended from here."""
 
 
 class TestHooks(Evidence):
-    """What they are seen to do, for their row of the matrix."""
+    """Their verified capabilities, for their row of the matrix."""
 
     row = "hook"
 
     def test_a_denied_call_does_not_run_and_the_model_is_told(self, governed: Any) -> None:
-        """The model reads the policy's words and nothing of its rules; what is allowed runs and is recorded. The
-        client's own log has each response's tokens once, and a call past their limit is refused.
+        """The model gets the policy's text and nothing of its rules. Allowed calls run and are recorded. The client's
+        log has each response's tokens once, and a call beyond their limit is denied.
         """
         api = governed.api
         never, done = governed.cwd / "never", governed.cwd / "done"
@@ -75,7 +75,7 @@ class TestHooks(Evidence):
         )
 
     def test_a_sub_agents_tokens_count_against_the_same_limit(self, governed: Any) -> None:
-        """Its second call is refused while it works, by a limit that cancels."""
+        """Its second call is denied while it works, by a limit that cancels."""
         api = governed.api
         never = governed.cwd / "never"
         governed.govern(
@@ -100,7 +100,7 @@ class TestHooks(Evidence):
 
 
 def test_a_subagent_in_the_background_counts_in_the_run_that_started_it(governed: Any) -> None:
-    """The response is over before it is, and the client goes on once it has ended: one run, with one limit."""
+    """The response ends before the subagent, after which the client continues: one run, with one limit."""
     api, never = governed.api, governed.cwd / "never"
     governed.govern("{name: p, limits: {max_tool_calls: {max: 3, action: deny}}}", allow=["Bash", "Agent"])
     start = {"description": "d", "prompt": "sub go", "subagent_type": "general-purpose", "run_in_background": True}
@@ -115,8 +115,8 @@ def test_a_subagent_in_the_background_counts_in_the_run_that_started_it(governed
     assert recorded(governed.store, *ends) == list(ends)
 
 
-def test_the_end_of_a_subagent_does_not_wake_a_response_that_was_cancelled(governed: Any) -> None:
-    """The client would go on with its report, as with a prompt."""
+def test_the_end_of_a_subagent_does_not_wake_a_cancelled_response(governed: Any) -> None:
+    """The client would continue with its report, as with a prompt."""
     api, never = governed.api, governed.cwd / "never"
     bad = "{tool: Bash, where: [{path: $.command, regex: bad}]}"
     governed.govern(f"{{name: p, tool_rules: [{{deny: [{bad}], action: cancel}}]}}", allow=["Bash", "Agent"])
@@ -131,8 +131,8 @@ def test_the_end_of_a_subagent_does_not_wake_a_response_that_was_cancelled(gover
     assert recorded(governed.store, "run_started", "run_cancelled") == ["run_started", "run_cancelled"]
 
 
-def test_a_rule_on_commands_and_addresses_holds_for_every_tool_of_the_client(governed: Any) -> None:
-    """For its other shell, and for its monitor of a socket; it has no tool that nobody knows."""
+def test_a_rule_on_commands_and_addresses_covers_every_tool_of_the_client(governed: Any) -> None:
+    """Including its other shell and its monitor of a socket. It has no unknown tool."""
     api, other_shell = governed.api, governed.cwd / "pwsh"
     other_shell.write_text("#!/bin/sh\ntouch never\n")
     other_shell.chmod(0o755)
@@ -160,7 +160,7 @@ def test_a_rule_on_commands_and_addresses_holds_for_every_tool_of_the_client(gov
 
 
 def test_parallel_calls_share_one_budget(governed: Any) -> None:
-    """Of six calls whose hooks run at once under a limit of two, two run."""
+    """Of six calls with concurrent hooks and a limit of two, two run."""
     api = governed.api
     governed.govern("{name: p, limits: {max_total_tokens: 100000, max_tool_calls: {max: 2, action: deny}}}")
     api.say(api.reply(*[api.bash(f"echo done-{n}") for n in range(6)]), api.reply(api.text("done")))
@@ -175,9 +175,7 @@ def test_parallel_calls_share_one_budget(governed: Any) -> None:
 
 
 def test_a_policy_that_cancels_ends_the_response(governed: Any) -> None:
-    """The model is asked no further. A later client takes the session up, with a run of its own, where nobody judges
-    any more.
-    """
+    """The model is called no more. A later client resumes the session without hooks, as a run of its own."""
     api = governed.api
     governed.govern("{name: p, tool_rules: [{deny: [{tool: Bash, where: [{path: $.command, regex: bad}]}]}]}")
     api.say(api.reply(api.bash("echo bad")))
@@ -196,8 +194,8 @@ def test_a_policy_that_cancels_ends_the_response(governed: Any) -> None:
 
 
 @pytest.mark.parametrize("mode", ["default", "bypassPermissions"])
-def test_a_call_to_be_approved_needs_a_person_in_every_mode(governed: Any, mode: str) -> None:
-    """With nobody there to ask, the client refuses, and the record says that it was not approved."""
+def test_a_call_that_needs_approval_needs_a_person_in_every_mode(governed: Any, mode: str) -> None:
+    """Without a user to ask, the client denies, and the log says that the call was not approved."""
     api = governed.api
     never = governed.cwd / "never"
     governed.govern("{name: p, tool_rules: [{deny: [Bash], action: request_approval}]}")
@@ -211,9 +209,9 @@ def test_a_call_to_be_approved_needs_a_person_in_every_mode(governed: Any, mode:
     assert recorded(governed.store, *kinds) == ["tool_approval_requested", "tool_approval_denied", "tool_call_denied"]
 
 
-def test_hooks_that_cannot_judge_refuse_the_prompt_and_the_call(governed: Any) -> None:
-    """The person is told why before the model is asked anything; where no hook hears of the prompt, the call does not
-    run, and the model is told nothing of why.
+def test_hooks_that_cannot_evaluate_deny_the_prompt_and_the_call(governed: Any) -> None:
+    """The user gets the reason before the model is called. If no hook gets the prompt, the call does not run, and the
+    model does not learn why.
     """
     api = governed.api
     never = governed.cwd / "never"
@@ -233,8 +231,8 @@ def test_hooks_that_cannot_judge_refuse_the_prompt_and_the_call(governed: Any) -
     assert "rules" not in result
 
 
-def test_the_printed_settings_hold_as_the_client_takes_them(claude: Any, tmp_path: Path) -> None:
-    """What `proctor hook settings` prints is valid for the client, which warns of nothing in it."""
+def test_the_printed_settings_work_in_the_client(claude: Any, tmp_path: Path) -> None:
+    """The output of `proctor hook settings` is valid for the client, without a warning."""
     policy, never = tmp_path / "policy.yaml", claude.cwd / "never"
     policy.write_text("{name: p, tool_rules: [{deny: [Bash], action: deny}]}")
     command = [sys.executable, "-m", "proctor", "hook", "settings"]
@@ -252,8 +250,8 @@ def test_the_printed_settings_hold_as_the_client_takes_them(claude: Any, tmp_pat
 
 
 @pytest.mark.parametrize("agent", ["claude", "codex"])
-def test_a_hook_refuses_if_it_cannot_start(tmp_path: Path, agent: str) -> None:
-    """Paths with blanks and quotes are kept whole, with a shell and without."""
+def test_a_hook_that_cannot_start_denies(tmp_path: Path, agent: str) -> None:
+    """Paths with blanks and quotes stay whole, with a shell and without."""
     found = settings_with_hooks(
         [tmp_path / "a policy's.yaml"], tmp_path / "s.db", RunContext(tenant="a b"), client=CLIENTS[agent]
     )
@@ -270,8 +268,8 @@ def test_a_hook_refuses_if_it_cannot_start(tmp_path: Path, agent: str) -> None:
     assert json.loads(words[-1]) == {"tenant": "a b"}
 
 
-def test_a_hook_that_fails_in_any_way_refuses(governed: Any) -> None:
-    """Whatever its exit code, and where it cannot even start: the client is told to take a failure for a refusal."""
+def test_a_hook_that_fails_in_any_way_denies(governed: Any) -> None:
+    """With any exit code, and if it can't even start: the client is configured to treat a failure as a denial."""
     api = governed.api
     governed.govern("{name: p}")
     path = settings_path(user=False, folder=governed.cwd)
@@ -290,5 +288,5 @@ def test_a_hook_that_fails_in_any_way_refuses(governed: Any) -> None:
 
     governed.run()
 
-    assert [path.name for path in governed.cwd.glob("[nj]*")] == ["judged"]  # it succeeded, and so refused nothing
+    assert [path.name for path in governed.cwd.glob("[nj]*")] == ["judged"]  # it succeeded, and so denied nothing
     assert len(governed.tool_results()) == len(calls) + 1

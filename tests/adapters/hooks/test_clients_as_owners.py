@@ -1,4 +1,6 @@
-"""The client owns its session's run: it is lost with it, and its session goes on with all that was counted."""
+"""The client owns its session's run: if the client dies, the run is lost, and the session continues with
+its counts.
+"""
 
 import json
 import os
@@ -69,7 +71,7 @@ async def ends(session: Any) -> list[Event]:
 
 
 def begun(session: Any, client: Owner | None) -> None:
-    """A client's run goes on, with two of three calls."""
+    """A client's active run, with two of three calls."""
     session.policy.write_text(POLICY)
     session.client = client
     session.prompt("p1")
@@ -78,8 +80,8 @@ def begun(session: Any, client: Owner | None) -> None:
         session.post(id, command="ls")
 
 
-async def test_a_run_is_its_clients_for_as_long_as_that_is_there(session: Any, clients: Clients) -> None:
-    """Whatever becomes of the process that judges; lists name the client, and nobody ends the run as lost."""
+async def test_a_run_belongs_to_its_client_while_that_lives(session: Any, clients: Clients) -> None:
+    """Whatever happens to the daemon. Lists name the client, and nobody ends the run as lost."""
     begun(session, clients.start())
     session.end()
     [run] = await runs(session)
@@ -93,10 +95,8 @@ async def test_a_run_is_its_clients_for_as_long_as_that_is_there(session: Any, c
     assert [run.status for run in await runs(session)] == ["completed"]
 
 
-async def test_a_run_is_lost_with_its_client_and_ended_by_the_process_that_judges(
-    session: Any, clients: Clients
-) -> None:
-    """By one terminal event that says whose it was; looking again ends nothing more."""
+async def test_a_run_is_lost_with_its_client_and_ended_by_the_daemon(session: Any, clients: Clients) -> None:
+    """With one terminal event that names the client. Another check ends nothing more."""
     begun(session, clients.start())
     session.look()
     there = [run.status for run in await runs(session)]
@@ -113,10 +113,8 @@ async def test_a_run_is_lost_with_its_client_and_ended_by_the_process_that_judge
     assert [run.status for run in await runs(session)] == ["failed"]
 
 
-async def test_the_next_process_that_judges_looks_after_the_runs_of_the_one_before(
-    session: Any, clients: Clients
-) -> None:
-    """Though none of their hooks has come to it."""
+async def test_the_next_daemon_checks_the_runs_of_the_one_before(session: Any, clients: Clients) -> None:
+    """Although it got none of their hooks."""
     begun(session, clients.start())
     first, session.client = session.client, clients.start()
     session.end()
@@ -127,8 +125,8 @@ async def test_the_next_process_that_judges_looks_after_the_runs_of_the_one_befo
     assert {run.session_id: run.status for run in await runs(session)} == {"s": "failed", "t": "running"}
 
 
-async def test_a_session_that_cannot_be_judged_keeps_no_other_from_its_end(session: Any, clients: Clients) -> None:
-    """What fails for one is tried again, after the others."""
+async def test_a_session_that_cannot_be_evaluated_keeps_no_other_from_its_end(session: Any, clients: Clients) -> None:
+    """The failed one is retried after the others."""
     session.policy.write_text(POLICY)
     judge = HookDecider(session.line())
     for id in ("a", "b"):
@@ -137,7 +135,7 @@ async def test_a_session_that_cannot_be_judged_keeps_no_other_from_its_end(sessi
         judge.answer_hook(json.dumps(prompt).encode(), client)
         clients.kill(client)
     stored_rows(session.store, "UPDATE events SET data = '{' WHERE position = 1")
-    judge._sessions.clear()  # as after a while without a hook
+    judge._sessions.clear()  # as after some time without a hook
     for _ in range(2):
         with pytest.raises(StoreError):
             judge.check()
@@ -148,12 +146,11 @@ async def test_a_session_that_cannot_be_judged_keeps_no_other_from_its_end(sessi
 
 
 @pytest.mark.parametrize(("prompted", "reaps"), [(True, True), (False, True), (True, False), (False, False)])
-async def test_a_lost_run_is_ended_by_whoever_uses_the_store_and_its_session_goes_on(
+async def test_a_lost_run_is_ended_by_any_process_that_uses_the_store_and_its_session_continues(
     session: Any, clients: Clients, prompted: bool, reaps: bool
 ) -> None:
-    """With its client and the process that judges gone: by who looks, or by the client that takes the session up,
-    with a prompt or with a call of one that was not seen. What is counted over the session goes on, and no record is
-    lost.
+    """Both its client and the daemon are gone. It is ended by a reader, or by the client that resumes the session,
+    with a prompt or with an unknown call. Session counts continue, and no event is lost.
     """
     begun(session, clients.start())
     session.end()
@@ -183,7 +180,7 @@ async def test_a_lost_run_is_ended_by_whoever_uses_the_store_and_its_session_goe
 
 
 async def test_another_client_in_the_same_session_does_not_take_its_run(session: Any, clients: Clients) -> None:
-    """The run stays with the client that began it while that is there, and one record has the calls of both."""
+    """The run stays with the client that started it while that lives, and one log has the calls of both."""
     begun(session, clients.start())
     first, session.client = session.client, clients.start()
     third = session.pre("c3", command="ls")
@@ -196,8 +193,8 @@ async def test_another_client_in_the_same_session_does_not_take_its_run(session:
     assert session.pre("c4", command="ls").verdict == "deny"
 
 
-async def test_a_run_is_killed_while_its_client_is_there(session: Any, clients: Clients) -> None:
-    """At once, as nobody reads orders for it; its next call is refused, and its next prompt is a run of its own."""
+async def test_a_run_is_killed_while_its_client_lives(session: Any, clients: Clients) -> None:
+    """At once, since no owner reads commands for it. Its next call is denied, and its next prompt is a new run."""
     begun(session, clients.start())
     [outcome] = await session.using(lambda store: KillSwitch(store).kill(by="ana", everything=True, wait_s=30))
     after = session.pre("c3", command="ls")
@@ -210,8 +207,8 @@ async def test_a_run_is_killed_while_its_client_is_there(session: Any, clients: 
     assert [run.status for run in await runs(session)] == ["cancelled", "running"]
 
 
-async def test_hooks_write_nothing_of_a_run_that_somebody_is_ending(session: Any, clients: Clients) -> None:
-    """Between the claim and the end a hook is refused: there is one writer, so there is one end."""
+async def test_hooks_record_nothing_of_a_run_that_is_being_ended(session: Any, clients: Clients) -> None:
+    """Between the claim and the end, hooks deny: there is one writer, so there is one end."""
     begun(session, clients.start())
     [run] = await runs(session)
     before = await session.events()
@@ -227,8 +224,8 @@ async def test_hooks_write_nothing_of_a_run_that_somebody_is_ending(session: Any
     assert [run.status for run in await session.using(reap)] == ["lost"]
 
 
-async def test_a_run_of_nobody_becomes_its_clients_with_the_next_hook(session: Any, clients: Clients) -> None:
-    """One that was recorded before clients were known."""
+async def test_a_run_without_an_owner_becomes_its_clients_with_the_next_hook(session: Any, clients: Clients) -> None:
+    """It was recorded before clients were known."""
     begun(session, clients.start())
     session.client = None
     session.end()
@@ -244,8 +241,8 @@ async def test_a_run_of_nobody_becomes_its_clients_with_the_next_hook(session: A
     assert run.owner.pid == session.client.pid
 
 
-async def test_a_pid_that_is_used_again_is_not_the_client(session: Any, clients: Clients) -> None:
-    """A client is its process and the moment that started: another one under the same pid changes nothing."""
+async def test_a_reused_pid_is_not_the_client(session: Any, clients: Clients) -> None:
+    """A client is its process and its start time; another process with the pid changes nothing."""
     begun(session, clients.start())
     session.end()
     stored_rows(session.store, "UPDATE owners SET started = started - 1")
@@ -254,10 +251,10 @@ async def test_a_pid_that_is_used_again_is_not_the_client(session: Any, clients:
     assert len(await session.using(reap)) == 1
 
 
-async def test_a_client_that_nobody_can_see_is_gone_with_its_lease(
+async def test_an_invisible_client_is_gone_when_its_lease_expires(
     session: Any, clients: Clients, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Seen from another namespace of pids; the process that judges renews it while the client is there."""
+    """As seen from another pid namespace. The daemon renews the lease while the client lives."""
     begun(session, clients.start())
     stored_rows(session.store, "UPDATE owners SET machine = machine || '0', until = 0")
     left = [run.status for run in await runs(session)]
@@ -268,18 +265,18 @@ async def test_a_client_that_nobody_can_see_is_gone_with_its_lease(
     assert [run.status for run in await runs(session)] == ["running"]
 
 
-async def test_a_client_in_the_process_that_reads_is_not_taken_for_one_that_has_left(session: Any) -> None:
-    """What a supervisor of this process has left says nothing of a client."""
+async def test_a_client_in_the_reading_process_is_not_taken_for_a_closed_owner(session: Any) -> None:
+    """A supervisor that this process has closed says nothing about a client."""
     begun(session, as_owner(os.getpid(), CLIENT))
 
     assert [run.status for run in await runs(session)] == ["running"]
 
 
 @pytest.mark.parametrize("watches", [True, False])
-def test_the_process_that_judges_stays_while_a_client_has_a_run(
+def test_the_daemon_stays_while_a_client_has_a_run(
     watches: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However long nobody asks: it is who ends that run."""
+    """Without any hooks too, as it ends that run."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(daemon, "IDLE_S", -1.0)
 
@@ -288,7 +285,7 @@ def test_the_process_that_judges_stays_while_a_client_has_a_run(
 
 
 async def test_a_session_whose_client_died_continues_with_its_next_prompt(session: Any) -> None:
-    """Where no client is known: the run that was left is over then, and what it used is used."""
+    """If no client is known, the old run ends then, and its usage counts."""
     begun(session, None)
     session.end()
     left = [run.status for run in await runs(session)]
@@ -303,7 +300,7 @@ async def test_a_session_whose_client_died_continues_with_its_next_prompt(sessio
 
 @pytest.fixture
 def working(governed: Any) -> Iterator[Any]:
-    """The client, whose first command reads from a pipe until the test is over."""
+    """The client, whose first command reads from a pipe until the test has ended."""
     pipe = governed.cwd / "pipe"
     os.mkfifo(pipe)
     held = os.open(pipe, os.O_RDWR)
@@ -314,7 +311,7 @@ def working(governed: Any) -> Iterator[Any]:
 
 
 def started(working: Any) -> Any:
-    """The client, once the store has its first call, and its own file the prompt: then it can be resumed."""
+    """The client, once the store has its first call and its own log has the prompt, so that it can be resumed."""
     client, its_own = working.start(), Path(working.env["CLAUDE_CONFIG_DIR"], "projects")
 
     def is_resumable(run: RunInfo) -> bool:
@@ -337,8 +334,8 @@ def until(path: Any, there: Callable[[RunInfo], bool]) -> RunInfo:
 
 
 @pytest.mark.claude
-def test_its_run_fails_with_the_response_that_the_model_does_not_give(governed: Any) -> None:
-    """With the words that its person sees; the client is there for the next prompt."""
+def test_its_run_fails_with_a_response_that_the_model_does_not_give(governed: Any) -> None:
+    """With the text that its user sees. The client is ready for the next prompt."""
     governed.govern("{name: p}")
     governed.api.say(*[governed.api.reply(status=400)] * 9)
     command, env = governed.at_a_terminal()
@@ -359,8 +356,8 @@ def events(path: Any, session_id: str) -> Any:
 
 
 @pytest.mark.claude
-def test_its_run_is_ended_by_the_process_that_judges(working: Any) -> None:
-    """Another client continues the session, as a run of its own, with the counts so far."""
+def test_its_run_is_ended_by_the_daemon(working: Any) -> None:
+    """Another client continues the session, as a new run with the counts so far."""
     client, api = started(working), working.api
     with client:
         client.kill()
@@ -380,8 +377,8 @@ def test_its_run_is_ended_by_the_process_that_judges(working: Any) -> None:
 
 
 @pytest.mark.claude
-def test_without_the_process_that_judges_its_run_is_lost_and_reaped(working: Any) -> None:
-    """Whoever looks at the store sees it, and ends it."""
+def test_without_the_daemon_its_run_is_lost_and_reaped(working: Any) -> None:
+    """By the next process that uses the store."""
     client = started(working)
     end_daemons(working.store)
     while_there = until(working.store, lambda run: not daemons(working.store)).status

@@ -1,4 +1,4 @@
-"""What each hook means, hook by hook: limits, approvals and how far they reach, the kill switch, explanations."""
+"""The effect of each hook: limits, approvals and their scope, the kill switch, explanations."""
 
 import json
 import sqlite3
@@ -25,7 +25,7 @@ from proctor.supervisor.testing.fakes import Ask, FakeAdapter
 pytestmark = pytest.mark.anyio
 
 
-def test_a_limit_counts_each_prompt_and_one_of_the_session_all(session: Any) -> None:
+def test_a_run_limit_counts_each_prompt_and_a_session_limit_all(session: Any) -> None:
     """A run is one prompt; `scope: session` counts over all of them."""
     session.policy.write_text(
         "{name: p, on_violation: deny, limits: {max_tool_calls: 2}, rules: [{type: count, tool: Bash, max: 3}]}"
@@ -38,8 +38,8 @@ def test_a_limit_counts_each_prompt_and_one_of_the_session_all(session: Any) -> 
     assert found == [["allow", "allow", "deny"], ["allow", "deny", "deny"], ["deny", "deny", "deny"]]
 
 
-async def test_what_a_person_agrees_to_runs_and_is_recorded_as_granted(session: Any) -> None:
-    """The client asks; the outcome is the sign that the person said yes."""
+async def test_a_call_that_the_user_approves_runs_and_is_recorded_as_granted(session: Any) -> None:
+    """The client asks; the outcome shows that the user approved."""
     session.policy.write_text("{name: p, tool_rules: [{deny: [Bash], action: request_approval}]}")
     waiting = session.pre("t1", command="x")
     session.post("t1", command="x")
@@ -51,8 +51,8 @@ async def test_what_a_person_agrees_to_runs_and_is_recorded_as_granted(session: 
     assert await session.events("policy_violation") == []
 
 
-async def test_an_output_that_is_cut_within_a_character_is_recorded(session: Any) -> None:
-    """As programs in JavaScript cut it; an input with half a character never runs."""
+async def test_an_output_cut_within_a_character_is_recorded(session: Any) -> None:
+    """As JavaScript programs cut text. An input with a lone surrogate never runs."""
     session.policy.write_text("{name: p, on_violation: deny}")
     session.pre("t1", command="x")
     session.post("t1", command="x", response="cut \ud83d")
@@ -61,8 +61,8 @@ async def test_an_output_that_is_cut_within_a_character_is_recorded(session: Any
     assert completed.tool_output == "cut \ufffd"
 
 
-async def test_a_call_without_the_input_it_is_judged_by_is_denied_and_recorded_with_its_rule(session: Any) -> None:
-    """As of a newer version that names the command otherwise; a rule about another tool changes nothing."""
+async def test_a_call_without_the_input_of_its_rule_is_denied_and_recorded_with_the_rule(session: Any) -> None:
+    """As of a newer version that renames the command. A rule about another tool has no effect."""
     push = "{tool: bash, where: [{path: $.command, runs: git push}]}"
     session.policy.write_text(f"{{name: p, on_violation: deny, tool_rules: [{{deny: [{push}]}}]}}")
     answers = [session.pre("t1", cmd="git push").verdict, session.pre("t2", command="ls").verdict]
@@ -74,8 +74,8 @@ async def test_a_call_without_the_input_it_is_judged_by_is_denied_and_recorded_w
     assert [event.tool_call_id for event in denied] == ["t1"]
 
 
-async def test_a_call_with_a_secret_runs_as_it_was_agreed_to(session: Any) -> None:
-    """Also where the process that judges began anew meanwhile, and the record has a placeholder in its place."""
+async def test_an_approved_call_with_a_secret_runs(session: Any) -> None:
+    """Even if the daemon restarted meanwhile, and the log has a placeholder for the secret."""
     session.policy.write_text("{name: p, tool_rules: [{deny: [Bash], action: request_approval}]}")
     secret = "ghp" + "_" + "k9" * 18
     answers = [session.pre(id, command=f"push {secret}").verdict for id in ("t1", "t2")]
@@ -94,8 +94,8 @@ async def test_a_call_with_a_secret_runs_as_it_was_agreed_to(session: Any) -> No
 
 
 @pytest.mark.parametrize(("action", "answer"), [("deny", "deny"), ("request_approval", "ask")])
-def test_two_questions_at_once_cannot_spend_the_same_budget(session: Any, action: str, answer: str) -> None:
-    """While a person is asked about one call, another is judged as if they had agreed."""
+def test_two_pending_questions_cannot_spend_the_same_budget(session: Any, action: str, answer: str) -> None:
+    """While the user is asked about one call, another is evaluated as if the first were approved."""
     session.policy.write_text(
         f"{{name: p, limits: {{max_tool_calls: {{max: 1, action: {action}}}}},"
         " tool_rules: [{deny: [Write], action: request_approval}]}"
@@ -108,8 +108,8 @@ def test_two_questions_at_once_cannot_spend_the_same_budget(session: Any, action
     assert [first.verdict, second.verdict, third.verdict] == ["ask", answer, "ask"]
 
 
-def test_a_question_at_once_with_another_is_denied_where_only_that_call_would_allow_it(session: Any) -> None:
-    """For the other may never run."""
+def test_a_call_beside_a_pending_one_is_denied_if_only_that_would_allow_it(session: Any) -> None:
+    """The pending call may never run."""
     session.policy.write_text(
         "{name: p, on_violation: deny, rules: [{type: before, first: Write, then: Bash, first_must: started}],"
         " tool_rules: [{deny: [Write, Bash], action: request_approval}]}"
@@ -118,8 +118,8 @@ def test_a_question_at_once_with_another_is_denied_where_only_that_call_would_al
     assert [session.pre("t1", "Write").verdict, session.pre("t2").verdict] == ["ask", "deny"]
 
 
-async def test_an_outcome_that_comes_twice_is_recorded_once(session: Any) -> None:
-    """Whichever it is, and after the response, too: a hook that was not answered is sent again."""
+async def test_a_duplicate_outcome_is_recorded_once(session: Any) -> None:
+    """Of any kind, even after the response: an unanswered hook is sent again."""
     session.policy.write_text("{name: p}")
     session.pre("t1", command="ls")
     for _ in range(2):
@@ -136,11 +136,11 @@ async def test_an_outcome_that_comes_twice_is_recorded_once(session: Any) -> Non
 @pytest.mark.parametrize("broken", ["store", "policy"])
 @pytest.mark.parametrize("ends", [False, True])
 @pytest.mark.parametrize("session", [False], ids=["kept"], indirect=True)
-def test_what_could_not_be_recorded_is_recorded_before_anything_else_is_decided(
+def test_an_unrecorded_outcome_is_recorded_before_the_next_decision(
     session: Any, ends: bool, broken: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A call that ran while the store was locked, or a policy broken, has run once either is mended, also if the
-    process that judges ends then.
+    """A call ran while the store was locked, or a policy invalid. It is recorded once that is repaired, even if the
+    daemon exits then.
     """
     monkeypatch.setattr(record, "BUSY_S", 0.01)
     policy = "{name: p, on_violation: deny, rules: [{type: before, first: Read, then: Bash}]}"
@@ -160,8 +160,8 @@ def test_what_could_not_be_recorded_is_recorded_before_anything_else_is_decided(
 
 
 @pytest.mark.parametrize("session", [False], ids=["kept"], indirect=True)
-def test_a_call_that_completes_after_it_was_thought_not_to_run_is_evidence(session: Any) -> None:
-    """Its hook was slow; the process that judges knows that it was its own guess."""
+def test_a_call_that_completes_after_it_was_assumed_not_to_run_is_evidence(session: Any) -> None:
+    """Its hook was slow. The daemon knows that it only assumed this."""
     session.policy.write_text("{name: p, on_violation: deny, rules: [{type: before, first: Read, then: Bash}]}")
     session.pre("t1", "Read")
     session.batch("t1")
@@ -171,7 +171,7 @@ def test_a_call_that_completes_after_it_was_thought_not_to_run_is_evidence(sessi
 
 
 def test_a_call_that_never_ran_is_no_evidence(session: Any) -> None:
-    """Allowed here and refused by the person in the client: it has failed."""
+    """It was allowed here and rejected by the user in the client, so it has failed."""
     session.policy.write_text("{name: p, on_violation: deny, rules: [{type: before, first: Read, then: Bash}]}")
     session.pre("t1", "Read")
     session.batch("t1")
@@ -183,8 +183,10 @@ def test_a_call_that_never_ran_is_no_evidence(session: Any) -> None:
     assert (refused.verdict, allowed.verdict) == ("deny", "allow")
 
 
-def test_an_id_serves_no_other_call_while_its_own_runs_and_names_a_new_one_after(session: Any) -> None:
-    """No call runs unjudged under an id that was let through once; a new one is judged and counted like any other."""
+def test_an_id_serves_no_other_call_while_its_own_runs_and_names_a_new_one_afterwards(session: Any) -> None:
+    """No call runs unevaluated with an id that was allowed once. A new one is evaluated and counted like
+    any other.
+    """
     session.policy.write_text("{name: p, limits: {max_tool_calls: {max: 2, action: deny}}}")
     running = [session.pre("t1", command=command).verdict for command in ("a", "a", "b")]
     session.post("t1", command="a")
@@ -198,8 +200,8 @@ def test_an_id_serves_no_other_call_while_its_own_runs_and_names_a_new_one_after
 
 
 @pytest.mark.parametrize("command", ["a", "b"])
-def test_a_call_that_waits_for_a_person_is_never_allowed_when_asked_again(session: Any, command: str) -> None:
-    """With the same input or another, the hook says no more than that it waits."""
+def test_a_pending_call_is_never_allowed_when_asked_about_again(session: Any, command: str) -> None:
+    """With the same input or another, the hook answers only that it is pending."""
     session.policy.write_text("{name: p, tool_rules: [{deny: [Bash], action: request_approval}]}")
     first = session.pre("t1", command="a").verdict
     again = session.pre("t1", command=command).verdict
@@ -208,8 +210,8 @@ def test_a_call_that_waits_for_a_person_is_never_allowed_when_asked_again(sessio
     assert (first, again) == ("ask", "deny")
 
 
-async def test_two_lines_over_one_store_each_judge_the_session(session: Any, tmp_path: Path) -> None:
-    """A person's own policy and a project's: neither takes the other's record for its own."""
+async def test_two_hook_lines_on_one_store_each_evaluate_the_session(session: Any, tmp_path: Path) -> None:
+    """A user's policy and a project's: neither uses the other's log."""
     session.policy.write_text("{name: lax}")
     strict = tmp_path / "strict.yaml"
     strict.write_text("{name: strict, limits: {max_tool_calls: {max: 1, action: deny}}}")
@@ -234,11 +236,11 @@ RM = "{tool: Bash, where: [{path: $.command, regex: rm}]}"
     (f"{{name: p, on_violation: deny, tool_rules: [{{deny: [{RM}]}}]}}", "allow", {"input_changed", "deny-1"}),
     ("{name: p, tool_rules: [{deny: [Bash], action: request_approval}]}", "ask", {"input_changed", "deny-1"}),
 ])  # fmt: skip
-async def test_an_input_another_hook_rewrote_ends_the_response_whatever_it_became(
+async def test_an_input_that_another_hook_rewrote_ends_the_response(
     session: Any, policy: str, verdict: str, broken: set[str]
 ) -> None:
-    """What ran is not what was judged: it is judged now, and that alone is a violation. A rule that would have
-    refused it is named, and a person's yes to the one input does not count for the other.
+    """The call that ran is not the evaluated one. It is evaluated now, and the change itself is a violation. A rule
+    that would have denied it is named, and the user's approval of the old input does not count.
     """
     session.policy.write_text(policy)
     before = session.pre("t1", command="ls")
@@ -260,8 +262,8 @@ async def test_an_input_another_hook_rewrote_ends_the_response_whatever_it_becam
 
 @pytest.mark.parametrize("named", [True, False])
 async def test_after_a_cancel_nothing_of_that_prompt_runs(session: Any, named: bool) -> None:
-    """Siblings and sub-agents of the ended response are refused, also while the next prompt, a new run, goes on; one
-    that does not name its prompt is of the latest.
+    """Parallel calls and subagents of the ended response are denied, even while the next prompt, a new run, is
+    active. A hook without a prompt id belongs to the latest.
     """
     session.policy.write_text("{name: p, tool_rules: [{deny: [Write]}]}")
     session.prompt("p1" if named else "")
@@ -284,8 +286,8 @@ async def test_after_a_cancel_nothing_of_that_prompt_runs(session: Any, named: b
     assert len(await session.events("run_cancelled", "run_completed", "run_failed")) == 1
 
 
-def test_what_names_no_prompt_is_refused_after_a_cancel_also_if_it_once_began_a_run(session: Any) -> None:
-    """As a sub-agent of Codex does that outlives the response it was started in."""
+def test_a_hook_without_a_prompt_id_is_denied_after_a_cancel(session: Any) -> None:
+    """Such as those of a Codex subagent that outlives its response."""
     session.policy.write_text("{name: p, tool_rules: [{deny: [Write]}]}")
     session.prompt_id = ""
     alone = session.pre("t1")
@@ -296,8 +298,8 @@ def test_what_names_no_prompt_is_refused_after_a_cancel_also_if_it_once_began_a_
     assert (alone.verdict, session.pre("t3").verdict) == ("allow", "deny")
 
 
-async def test_the_end_of_a_session_ends_its_run_and_of_its_settings_only_its_owners_change(session: Any) -> None:
-    """A repository's settings could take the hooks out."""
+async def test_the_end_of_a_session_ends_its_run_and_only_the_user_may_change_its_settings(session: Any) -> None:
+    """A repository's settings could remove the hooks."""
     session.prompt("p1", policy="{name: p}")
     changed = [session.hook("ConfigChange", source=source) for source in ("policy_settings", "project_settings")]
     session.hook("SessionEnd", reason="clear")
@@ -307,8 +309,8 @@ async def test_the_end_of_a_session_ends_its_run_and_of_its_settings_only_its_ow
     assert end.reason == "the session ended: clear"
 
 
-def test_what_a_prompt_still_owes_is_reported_to_the_person(session: Any) -> None:
-    """A required call that was not made is noted when the response ends."""
+def test_an_unsatisfied_requirement_of_a_prompt_is_reported_to_the_user(session: Any) -> None:
+    """When the response ends without the required call."""
     session.prompt("p1", policy="{name: p, on_violation: warn, rules: [{type: require, tool: Test}]}")
     ended = session.hook("Stop", last_assistant_message="done")
 
@@ -317,16 +319,16 @@ def test_what_a_prompt_still_owes_is_reported_to_the_person(session: Any) -> Non
     assert ended.verdict == "allow"
 
 
-def test_a_limit_that_is_almost_reached_is_reported_to_the_person_once(session: Any) -> None:
-    """`warn_at` shows beside the call that passed it, and not again."""
+def test_a_limit_that_is_almost_reached_is_reported_to_the_user_once(session: Any) -> None:
+    """`warn_at` shows with the call that passed it, and not again."""
     session.policy.write_text("{name: p, limits: {max_tool_calls: {max: 4, warn_at: 0.5}}}")
     notes = [session.pre(f"t{n}").notes for n in range(4)]
 
     assert [note for note in notes if note] == [("`max_tool_calls`: 2 of 4 used",)]
 
 
-async def test_turns_are_counted_by_the_responses_that_are_over(session: Any) -> None:
-    """`max_parallel` counts within one response, which is not over with one of a sub-agent."""
+async def test_turns_are_counted_by_finished_responses(session: Any) -> None:
+    """`max_parallel` counts within one response, which a subagent's response does not end."""
     session.policy.write_text("{name: p, on_violation: deny, rules: [{type: max_parallel, max: 2}]}")
     first = [session.pre(f"a{n}").verdict for n in range(3)]
     session.hook("PostToolBatch", tool_calls=[], agent_id="a")
@@ -338,8 +340,8 @@ async def test_turns_are_counted_by_the_responses_that_are_over(session: Any) ->
     assert [event.tool_call_id for event in await session.events("tool_call_failed")] == ["a0", "a1"]
 
 
-def test_a_hook_that_hangs_is_ended_before_the_client_gives_up_on_it() -> None:
-    """The client would let the call run; the alarm is set before anything is read or asked."""
+def test_a_hook_that_hangs_ends_before_the_clients_timeout() -> None:
+    """After that, the client would let the call run. The hook's alarm is set before anything is read."""
     code = f"import sys; sys.path.insert(0, {str(DAEMON_CLIENT.parent)!r}); import daemon_client, signal;"
     code += "daemon_client.refuse = lambda *_: print(signal.alarm(0)); daemon_client.main([])"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, input="")
@@ -347,8 +349,8 @@ def test_a_hook_that_hangs_is_ended_before_the_client_gives_up_on_it() -> None:
     assert 0 < int(ended.stdout) < TIMEOUT_S
 
 
-def test_the_person_is_told_of_an_input_that_ends_the_run(session: Any) -> None:
-    """It is beyond what a record takes: no rule has denied it, so none can say why."""
+def test_the_user_is_told_of_an_input_that_ends_the_run(session: Any) -> None:
+    """It is too large to record. No rule denied it, so none has a text."""
     session.policy.write_text("{name: p}")
     answer = session.pre("t1", "TodoWrite", todos=[[]] * 200_001)
 
@@ -362,9 +364,9 @@ NINE_CALLS = "{name: p, limits: {max_tool_calls: 9}}"
 
 
 @pytest.mark.parametrize("scope", [{"everything": True}, {"tenant": "acme"}, {"label": "team=x"}], ids=str)
-async def test_nothing_begins_while_starts_are_blocked(session: Any, scope: dict[str, Any]) -> None:
-    """The person is told who, when and why. A call of a prompt that was not seen ends its response, and the model is
-    told nothing of why.
+async def test_nothing_starts_while_starts_are_frozen(session: Any, scope: dict[str, Any]) -> None:
+    """The user gets the person, the time and the reason. A call of an unknown prompt ends its response, and the model
+    does not learn why.
     """
     session.policy.write_text(NINE_CALLS)
     session.context = RunContext(tenant="acme", labels={"team": "x"})
@@ -388,7 +390,7 @@ ASKS = "{name: p, approval: {%s}, tool_rules: [{deny: [Bash], action: request_ap
 
 
 async def granted(session: Any, scope: Literal["once", "run", "session"]) -> None:
-    """An earlier run of the session, under the same policy, asked for a call, and a person said yes."""
+    """An earlier run of the session, under the same policy, with an approved call."""
 
     async def ana(request: ApprovalRequest) -> ApprovalAnswer:
         return ApprovalAnswer(granted=True, by="ana", scope=scope)
@@ -400,10 +402,8 @@ async def granted(session: Any, scope: Literal["once", "run", "session"]) -> Non
 
 
 @pytest.mark.parametrize(("scope", "verdict"), [("session", "allow"), ("run", "ask"), ("once", "ask")])
-async def test_a_yes_for_the_session_holds_for_each_prompt_that_follows(
-    session: Any, scope: Any, verdict: str
-) -> None:
-    """Whatever the input: it is a yes to what the rule asks, not to one call."""
+async def test_an_approval_for_the_session_covers_later_prompts(session: Any, scope: Any, verdict: str) -> None:
+    """With any input, as it covers what the rule asks about and not one call."""
     session.policy.write_text(ASKS % "scope: session")
     await granted(session, scope)
     answers = []
@@ -415,9 +415,9 @@ async def test_a_yes_for_the_session_holds_for_each_prompt_that_follows(
     assert answers == [verdict] * 4
 
 
-async def test_a_call_that_a_yes_covers_says_whose_it_was_while_the_policy_lets_it(session: Any) -> None:
-    """Nobody is asked, and the record says by which approval and by whom. A file that allows less counts from the
-    next hook on, also in a folder of files.
+async def test_a_covered_call_names_its_approval_while_the_policy_accepts_it(session: Any) -> None:
+    """Nobody is asked, and the log has the approval and its author. A stricter policy file counts from the next hook
+    on, also in a folder of files.
     """
     session.policy.mkdir()
     (session.policy / "one.yaml").write_text(ASKS % "scope: session")
@@ -435,8 +435,8 @@ async def test_a_call_that_a_yes_covers_says_whose_it_was_while_the_policy_lets_
 
 
 @pytest.mark.parametrize("rule", ["approvers: [ana]", "approvers: ['@sre']", "four_eyes: true"])
-async def test_a_policy_that_names_who_may_answer_does_not_ask_whoever_sits_there(session: Any, rule: str) -> None:
-    """The client does not say who answers it; the call is refused, and the record says that nobody could be asked."""
+async def test_a_policy_with_named_approvers_does_not_ask_the_user_at_the_client(session: Any, rule: str) -> None:
+    """The client does not say who answers. The call is denied, and the log says that nobody could be asked."""
     session.prompt("p1", policy=ASKS % rule)
     refused = session.pre("c1", command="x")
     session.post("c1", command="x")
@@ -455,15 +455,15 @@ tool_rules: [{deny: [WebFetch], tell_model: Use the files.}]
 
 
 def output_of(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
-    """What a command prints; it ends well."""
+    """The output of a command, which must succeed."""
     answer = called(capsys, *arguments)
     assert answer.code == 0, answer.err
     return str(answer.out)
 
 
 def test_each_prompt_is_a_run_whose_decisions_are_explained(session: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    """By the rule that refused, and by the state in which the prompts before had left the session. Judged again on
-    the record, each call has the decision that the client was told.
+    """By the rule that denied, in the state after the earlier prompts. Evaluated again from the log, each call has
+    the decision that the client got.
     """
     session.policy.write_text(POLICY)
     session.prompt("p1", "tidy up")
@@ -491,14 +491,14 @@ def test_each_prompt_is_a_run_whose_decisions_are_explained(session: Any, capsys
     assert {decision["tool_call_id"]: decision["action"] for decision in decisions} == answers
 
 
-def test_a_clock_that_jumps_gives_no_call_back(session: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Days back, days on: what a session has used stays used, and each hook is answered."""
+def test_a_clock_that_jumps_returns_no_call(session: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Days back and forth: the session's usage stays, and each hook is answered."""
     session.prompt("p1", policy="{name: p, limits: {max_tool_calls: {max: 4, scope: session, action: deny}}}")
     answers = []
     for number, days in enumerate((0, -10, 10, -3000, 30, 0)):
 
         class Clock(datetime):
-            """So many days from now."""
+            """This many days from now."""
 
             @classmethod
             def now(cls, tz: Any = None, days: int = days) -> Any:

@@ -1,4 +1,4 @@
-"""What holds of every client with hooks, as its settings file has them."""
+"""Properties of every client's hooks, as written into its settings file."""
 
 import json
 from typing import Any
@@ -12,13 +12,13 @@ from proctor.adapters.hooks.messages import HOOK_HELD_S, QUESTION_S, REFUSABLE, 
 from proctor.adapters.kit.client_tools import HOOKED
 
 OWN_ALARM_S = ALARM_S + LAST_S
-"""A hook has ended by itself after so many seconds, unless it waits for a person."""
+"""The seconds after which a hook exits by itself, unless it waits for a person."""
 WAITS_AS_LONG_AS_IT_TAKES = ("opencode",)
 IN_MILLISECONDS = ("gemini",)
 
 
 def entries_of(client: HookClient, event: str) -> list[dict[str, Any]]:
-    """The hooks of an event, in each form that the client's settings can have."""
+    """The hooks of an event, in each form that the client's settings may have."""
     own = client.settings
     forms = [own.entry(event, "hook", {})]
     if own.http_entry is not None:
@@ -27,7 +27,7 @@ def entries_of(client: HookClient, event: str) -> list[dict[str, Any]]:
 
 
 def timeouts_of(client: HookClient, event: str) -> list[float]:
-    """How many seconds the client waits for each of them."""
+    """The client's timeout, in seconds, for each of them."""
     unit = 1000 if client.name in IN_MILLISECONDS else 1
     return [
         next(hook[key] for key in ("timeout", "timeoutSec") if key in hook) / unit
@@ -36,8 +36,8 @@ def timeouts_of(client: HookClient, event: str) -> list[float]:
 
 
 @pytest.mark.parametrize("client", CLIENTS.values(), ids=CLIENTS)
-def test_no_client_gives_up_on_a_hook_that_could_still_refuse(client: HookClient) -> None:
-    """A client whose hook takes too long lets the call run, so the hook has to have ended by itself before."""
+def test_no_client_times_out_on_a_hook_that_could_still_deny(client: HookClient) -> None:
+    """After its timeout, a client lets the call run, so the hook must exit before."""
     events = [event for event, kind in client.events.items() if kind in REFUSABLE]
     if client.name in WAITS_AS_LONG_AS_IT_TAKES:
         assert not any("timeout" in key for event in events for hook in entries_of(client, event) for key in hook)
@@ -49,8 +49,8 @@ def test_no_client_gives_up_on_a_hook_that_could_still_refuse(client: HookClient
 
 
 @pytest.mark.parametrize("client", [c for c in CLIENTS.values() if c.hears], ids=lambda client: client.name)
-def test_no_client_gives_up_on_a_hook_that_waits_for_a_person(client: HookClient) -> None:
-    """One that waits in place of the client's question, or beside it."""
+def test_no_client_times_out_on_a_hook_that_waits_for_a_person(client: HookClient) -> None:
+    """One that waits instead of the client's question, or beside it."""
     if client.name in WAITS_AS_LONG_AS_IT_TAKES:
         return
     events = [event for event, kind in client.events.items() if kind == client.hears]
@@ -60,8 +60,8 @@ def test_no_client_gives_up_on_a_hook_that_waits_for_a_person(client: HookClient
     assert [event for event in events if min(timeouts_of(client, event)) < longest] == []
 
 
-def test_the_plugin_refuses_in_the_words_of_a_hook() -> None:
-    """It stands for the hook where that does not answer, and has no time limit of its own."""
+def test_the_plugin_denies_with_the_hooks_text() -> None:
+    """It replaces a hook that does not answer, and has no timeout of its own."""
     text = plugin("hook")
 
     assert f"const REFUSED = {json.dumps(REFUSED)}" in text
@@ -69,7 +69,7 @@ def test_the_plugin_refuses_in_the_words_of_a_hook() -> None:
     assert "AbortSignal" not in text
 
 
-def test_every_client_with_hooks_has_its_tools_and_its_name_at_the_command_line() -> None:
-    """`--agent` offers those that have tools, in this order."""
+def test_every_client_with_hooks_has_its_tools_and_its_name_on_the_command_line() -> None:
+    """`--agent` offers those with tools, in this order."""
     assert list(CLIENTS) == list(HOOKED)
     assert all(client.tools is HOOKED[name] for name, client in CLIENTS.items())

@@ -1,4 +1,4 @@
-"""Hooks as processes, with input and surroundings made to break them: whatever happens, no call gets through."""
+"""Hooks as processes with hostile inputs and environments: no call is ever let through."""
 
 import json
 import subprocess
@@ -17,7 +17,7 @@ CALL = {"session_id": "s", "hook_event_name": "PreToolUse", "tool_use_id": "t", 
 
 
 def refusal(hooked: Any, call: dict[str, Any]) -> str:
-    """What the person is told of a call that is refused in public words."""
+    """The text for the user when a call is denied without rules."""
     answer = hooked.answer_to(call)
     decision = {"permissionDecision": "deny", "permissionDecisionReason": REFUSED}
     assert answer["hookSpecificOutput"] == {"hookEventName": "PreToolUse", **decision}
@@ -50,10 +50,9 @@ OTHER_SHAPES: list[dict[str, Any]] = [
 ]
 
 
-def test_what_is_no_hook_or_a_call_of_another_shape_is_refused(hooked: Any) -> None:
-    """What is no hook by the exit code 2, whatever it was, and one sentence; of a call the person is told what is
-    wrong with it. Nothing is recorded. A hook of a name that is not known says nothing: the client may come to have
-    more.
+def test_an_invalid_hook_or_call_is_denied(hooked: Any) -> None:
+    """An invalid hook gets exit code 2 and one sentence; for a call, the user gets the error. Nothing is recorded. A
+    hook of an unknown name gets no answer, as the client may add some.
     """
     for name, data in NO_HOOKS.items():
         ended = hooked.run(data)
@@ -72,8 +71,8 @@ def test_what_is_no_hook_or_a_call_of_another_shape_is_refused(hooked: Any) -> N
     assert count == 0
 
 
-def test_a_call_of_many_megabytes_is_judged_like_any_other(hooked: Any) -> None:
-    """It is allowed, and its record is whole."""
+def test_a_call_of_many_megabytes_is_evaluated_as_any_other(hooked: Any) -> None:
+    """It is allowed, and recorded whole."""
     ended = hooked.run({**CALL, "tool_name": "Write", "tool_input": {"file_path": "f", "content": "x" * 20_000_000}})
 
     assert (ended.returncode, ended.stdout) == (0, b"")
@@ -89,8 +88,8 @@ def test_a_call_of_many_megabytes_is_judged_like_any_other(hooked: Any) -> None:
     ("context", "install the hook again"),
     ("option", "install the hook again"),
 ])  # fmt: skip
-def test_surroundings_that_are_broken_refuse_calls_and_prompts(hooked: Any, broken: str, why: str) -> None:
-    """Each is named to the person, and not to the model."""
+def test_a_broken_environment_denies_calls_and_prompts(hooked: Any, broken: str, why: str) -> None:
+    """The user gets each reason, the model none."""
     if broken == "no policy":
         hooked.policy.unlink()
     elif broken == "bad policy":
@@ -131,8 +130,8 @@ except Exception as error:
 
 
 @pytest.mark.skipif(MISSING, reason=WHY)
-def test_a_store_that_may_only_be_read_refuses(hooked: Any, tmp_path: Path) -> None:
-    """Nothing could be recorded of the call."""
+def test_a_read_only_store_denies(hooked: Any, tmp_path: Path) -> None:
+    """Calls could not be recorded."""
     there = tmp_path / "there"
     there.mkdir()
     store = there / "store.db"

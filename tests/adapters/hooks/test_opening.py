@@ -1,4 +1,4 @@
-"""What the policy allows positively is answered `allow`, with the rule that does; everything else is the client's."""
+"""Calls that the policy explicitly allows are answered `allow` with the rule; all others are left to the client."""
 
 import json
 import re
@@ -36,9 +36,9 @@ def answer_to(session: Any, command: str, **more: Any) -> tuple[str, str]:
     return answer.verdict, answer.reason
 
 
-def test_what_an_allow_list_admits_is_allowed_and_a_deny_holds_whatever_else_admits_it(session: Any) -> None:
-    """Every command of a compound line is covered by `runs`; a pattern finds one of them, and says nothing of the
-    rest. Of a denied one the model reads the policy's words and no rule; the person both.
+def test_a_call_on_an_allow_list_is_allowed_and_a_deny_overrides_it(session: Any) -> None:
+    """`runs` covers every command of a compound line; a pattern matches only a part, and says nothing about the rest.
+    Of a denied line the model gets the policy's text without rules, the user both.
     """
     session.policy.write_text(POLICY)
     session.unmatched = "ask"
@@ -55,8 +55,8 @@ def test_what_an_allow_list_admits_is_allowed_and_a_deny_holds_whatever_else_adm
 
 
 @pytest.mark.parametrize("unmatched", ["ask", "allow"])
-def test_what_cannot_be_read_is_never_allowed(session: Any, unmatched: str) -> None:
-    """Not even where the policy admits every call."""
+def test_an_unparsable_line_is_never_allowed(session: Any, unmatched: str) -> None:
+    """Even if the policy allows every call."""
     session.policy.write_text(ANYTHING)
     session.unmatched = unmatched
     unread = ["$X", "ls; eval $Y", "echo $(cat x | sh)", 'bash -c "$Z"', "ls 'unclosed", "source ./env && ls"]
@@ -65,8 +65,8 @@ def test_what_cannot_be_read_is_never_allowed(session: Any, unmatched: str) -> N
     assert {command: answer_to(session, command) for command in unread} == dict.fromkeys(unread, ("allow", ""))
 
 
-def test_what_the_policy_says_nothing_about(session: Any) -> None:
-    """It is the client's question, unless the hook was installed to answer it."""
+def test_a_call_that_no_rule_matches_is_left_to_the_client(session: Any) -> None:
+    """Unless the hook was installed to answer it."""
     answers = {
         "ask": ("allow", ""),
         "allow": ("allow", "proctor: no rule denies it, and unmatched calls are allowed"),
@@ -79,9 +79,9 @@ def test_what_the_policy_says_nothing_about(session: Any) -> None:
             assert answer_to(session, "ls") == answer, (policy, session.unmatched)
 
 
-def test_every_allow_list_must_admit_a_call_and_none_opens_what_it_does_not_admit(session: Any) -> None:
-    """Each that does is named. What a list that only asks or warns leaves is asked about, or left to the client with
-    a warning.
+def test_every_allow_list_must_allow_a_call(session: Any) -> None:
+    """Each list that does is named. A call outside a list that only asks or warns is asked about, or left to the
+    client with a warning.
     """
     session.policy.write_text("{name: p, on_violation: deny, tool_rules: [{allow: [bash]}, {allow: ['*'], id: all}]}")
     session.unmatched = "ask"
@@ -97,8 +97,8 @@ def test_every_allow_list_must_admit_a_call_and_none_opens_what_it_does_not_admi
     assert (listed, warned) == ("ask", ("allow", ""))
 
 
-def test_refused_where_nothing_allows_it_spends_nothing(session: Any) -> None:
-    """The one call that the limit leaves is there for what is allowed."""
+def test_a_call_denied_because_nothing_allows_it_spends_nothing(session: Any) -> None:
+    """The one remaining call of the limit is left for an allowed one."""
     limits = "limits: {max_tool_calls: {max: 1, action: deny}}"
     session.policy.write_text(f"{{name: p, on_violation: deny, {limits}, tool_rules: [{{allow: ['*']}}]}}")
     session.unmatched = "deny"
@@ -107,8 +107,8 @@ def test_refused_where_nothing_allows_it_spends_nothing(session: Any) -> None:
     assert answers == ["deny", "allow", "deny"]
 
 
-def test_prompts_that_are_no_question_of_permission_stay(session: Any) -> None:
-    """Plans, questions, the sandbox, and what decides about calls: the client asks as ever."""
+def test_questions_other_than_permissions_stay_with_the_client(session: Any) -> None:
+    """Plans, questions, the sandbox, and settings that decide about calls."""
     session.policy.write_text(ANYTHING)
     session.unmatched = "allow"
     ls = {"command": "ls"}
@@ -128,8 +128,8 @@ def test_prompts_that_are_no_question_of_permission_stay(session: Any) -> None:
         assert (answer.verdict, answer.reason) == ("allow", ""), call
 
 
-def test_no_place_from_which_a_client_takes_what_it_runs_is_written_without_a_question(session: Any) -> None:
-    """Neither its settings, wherever they may be, nor what else it starts; however the path is spelt."""
+def test_files_from_which_a_client_runs_code_are_never_written_without_a_question(session: Any) -> None:
+    """Its settings, wherever they are, and other files it starts, in any spelling of the path."""
     session.policy.write_text(ANYTHING)
     session.unmatched = "allow"
     each = [client.settings for client in CLIENTS.values()]
@@ -158,7 +158,7 @@ cp x .github/workflows/ci.yml ~ cd src && cp x hooks/y
 """
 
 
-def test_a_command_names_a_place_as_its_program_gets_it(session: Any) -> None:
+def test_a_path_in_a_command_is_resolved_as_its_program_gets_it(session: Any) -> None:
     """Without quotes, below the folder that the line changes to, and as the shell may expand it."""
     session.policy.write_text(POLICY.replace("echo]", "echo, ln, redirect]"))
     naming, others = (re.split(" ~ |\n", text.strip()) for text in (NAMING, OTHERS))
@@ -167,8 +167,8 @@ def test_a_command_names_a_place_as_its_program_gets_it(session: Any) -> None:
     assert {line for line in others if not answer_to(session, line)[1]} == set()
 
 
-def test_what_was_answered_last_is_explained(session: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    """Which call, what answer, and the rules; an answer of another session is earlier."""
+def test_the_last_answer_is_explained(session: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """The call, the answer, and the rules. Answers of another session are earlier."""
     session.policy.write_text(POLICY)
     session.unmatched = "ask"
     secret = "ghp" + "_" + "k9" * 18
@@ -187,18 +187,18 @@ def test_what_was_answered_last_is_explained(session: Any, capsys: pytest.Captur
 
 
 def explained(store: Path, capsys: pytest.CaptureFixture[str]) -> Any:
-    """What the command says of the last answer."""
+    """The explanation of the last answer."""
     [last] = called(capsys, "hook", "--explain-last", "--json", "--store", store).lines
     return last
 
 
 @pytest.mark.claude
 class TestClient:
-    """The real client, whose own permissions allow nothing: what runs is what the hook has opened."""
+    """The real client, whose own permissions allow nothing, so only calls that the hook allows run."""
 
-    def test_an_allowed_compound_command_runs_without_a_question_and_a_push_is_refused(self, governed: Any) -> None:
-        """What the hook leaves to the client does not run, as that has nobody to ask. What the client's settings
-        deny does not run, whatever the policy allows, and is not counted on.
+    def test_an_allowed_compound_command_runs_without_a_question_and_a_push_is_denied(self, governed: Any) -> None:
+        """A call left to the client does not run, as it has no user to ask. A call that the client's settings deny
+        does not run, whatever the policy allows, and does not count.
         """
         api, done = governed.api, governed.cwd / "done"
         calls = [
@@ -221,8 +221,8 @@ class TestClient:
         assert calls[3]["id"] not in completed(governed.store)
         assert not {"allow-1", "deny-1", "mine"} & set(json.dumps(api.requests).replace("`", '"').split('"'))
 
-    def test_the_folder_of_its_own_is_not_written_wherever_a_variable_has_moved_it(self, governed: Any) -> None:
-        """Its settings there could switch hooks off, and the logs there tell what was used."""
+    def test_the_clients_own_folder_is_not_written_even_if_a_variable_moved_it(self, governed: Any) -> None:
+        """Its settings could switch hooks off, and its logs contain the usage."""
         api, own = governed.api, Path(governed.env["CLAUDE_CONFIG_DIR"])
         governed.govern(ANYTHING, unmatched="allow")
         files = [own / "settings.json", own / "projects" / "x" / "s.jsonl", governed.cwd / "fine"]

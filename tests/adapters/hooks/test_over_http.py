@@ -1,4 +1,4 @@
-"""Hooks that the real Claude Code sends itself, and what others send in its name."""
+"""HTTP hooks, which the real Claude Code sends itself, and requests that others send in its name."""
 
 import json
 import socket
@@ -32,7 +32,7 @@ POLICY = (
 
 
 class Sending:
-    """The client in a folder whose settings have it send its hooks; `client` is the real one."""
+    """The client in a folder whose settings make it send its hooks; `client` is the real one."""
 
     def __init__(self, client: Any, folder: Path) -> None:
         self.client = client
@@ -55,12 +55,12 @@ class Sending:
         path.write_text(json.dumps(settings))
 
     def script(self, name: str, text: str) -> None:
-        """A program of Python in the folder, which finds what tests share."""
+        """A Python program in the folder, which can import the tests' helpers."""
         path = f"import sys; sys.path.insert(0, {str(Path(hook_processes.__file__).parents[1])!r})"
         (self.client.cwd / name).write_text(f"{path}\n{text}")
 
     def tries(self, *commands: str) -> dict[str, str]:
-        """The model runs these, each in a response of its own; what it was told of each."""
+        """The model runs these, each in its own turn; the result that it got for each."""
         calls = [self.api.bash(command) for command in commands]
         self.api.say(*map(self.api.reply, calls), self.api.reply(self.api.text("done")))
         self.client.run()
@@ -70,16 +70,16 @@ class Sending:
 
 @pytest.fixture
 def sending(claude: Any, tmp_path: Path) -> Iterator[Sending]:
-    """The client with hooks that it sends."""
+    """The client with HTTP hooks."""
     sending = Sending(claude, tmp_path)
     yield sending
     end_daemons(sending.store)
 
 
 @pytest.mark.claude
-def test_the_client_sends_its_hooks_and_heeds_the_answer(sending: Sending) -> None:
-    """Only the prompt starts a program; a denied call does not run, and an allowed one is recorded to its end.
-    Another process, which knows the token of the settings, does not speak for the client.
+def test_the_client_sends_its_hooks_and_obeys_the_answer(sending: Sending) -> None:
+    """Only the prompt starts a program. A denied call does not run, and an allowed one is recorded to its end.
+    Another process with the settings' token can't speak for the client.
     """
     limits = "limits: {max_tool_calls: {max: 2, action: deny, scope: session}}, tool_rules"
     sending.policy.write_text(POLICY.replace("tool_rules", limits))
@@ -111,8 +111,8 @@ open("answer", "wb").write(to.open(requests).read())
 
 
 @pytest.mark.claude
-def test_a_call_is_blocked_while_nobody_judges(sending: Sending) -> None:
-    """The first call kills the process that judges, and the second does not run. The next prompt starts another."""
+def test_a_call_is_blocked_while_no_daemon_runs(sending: Sending) -> None:
+    """The first call kills the daemon, and the second does not run. The next prompt starts another."""
     sending.policy.write_text("{name: p}")
     sending.script("kill.py", f"from tests.hook_processes import end_daemons; end_daemons({str(sending.store)!r})")
     sending.tries(f"{sys.executable} kill.py", "touch unjudged")
@@ -125,8 +125,8 @@ def test_a_call_is_blocked_while_nobody_judges(sending: Sending) -> None:
 
 @pytest.mark.claude
 @pytest.mark.parametrize("repository", ["a proxy", "no URLs", "no hooks"])
-def test_a_repository_does_not_reroute_hooks(sending: Sending, repository: str) -> None:
-    """Its settings send no hook to somebody else, who would allow everything, and leave none out."""
+def test_a_repository_cannot_redirect_hooks(sending: Sending, repository: str) -> None:
+    """Its settings can neither send a hook to another server, which would allow everything, nor omit one."""
     requests: list[str] = []
 
     def allows(exchange: loopback.Exchange) -> None:
@@ -151,7 +151,7 @@ def test_a_repository_does_not_reroute_hooks(sending: Sending, repository: str) 
 
 
 def test_a_connection_without_a_hook_is_closed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Hundreds that send a part, or nothing, keep no client out; one that sent a hook stays for the next."""
+    """Hundreds that send a part, or nothing, do not block the client. A connection that sent a hook stays open."""
     monkeypatch.setattr(over_http, "FIRST_HOOK_S", 1.0)
     tmp_path.chmod(0o700)
     endpoint = endpoint_in(str(tmp_path))
@@ -193,11 +193,11 @@ def test_a_connection_without_a_hook_is_closed(monkeypatch: pytest.MonkeyPatch, 
 
 
 class TestRequests:
-    """What is sent to the process that judges without a client."""
+    """Requests to the daemon without a client."""
 
     @pytest.fixture
     def judging(self, tmp_path: Path) -> Iterator[HookProcesses]:
-        """A process that judges, with an endpoint."""
+        """A daemon with an endpoint."""
         hooked = HookProcesses(tmp_path)
         endpoint_in(str(hooked.place))
         hooked.run(PROBE)
@@ -220,11 +220,9 @@ class TestRequests:
         named = {"hook_event_name": "PreToolUse", "tool_name": "Bash", "tool_use_id": "t1", "session_id": "s"}
         return json.dumps({**named, "tool_input": {"command": "ls"}, **fields}).encode()
 
-    def test_what_is_no_hook_is_a_failure_and_a_call_that_cannot_be_read_is_denied(
-        self, judging: HookProcesses
-    ) -> None:
-        """A client that is told nothing it can heed would go on after a 2xx. A token is refused that was good before
-        the endpoint was made anew.
+    def test_an_invalid_hook_is_an_error_and_an_unreadable_call_is_denied(self, judging: HookProcesses) -> None:
+        """After a 2xx without a decision, a client would continue. A token from before the endpoint was recreated is
+        rejected.
         """
         no_hooks: list[tuple[bytes, dict[str, str]]] = [
             (b"{}", {"token": "Bearer x"}),
@@ -253,7 +251,7 @@ class TestRequests:
         assert self.post(judging, self.call())[0] == 200
 
     def test_a_stolen_token_does_not_speak_for_the_client(self, judging: HookProcesses) -> None:
-        """Another process of the same person that reports what a session's own client did not."""
+        """Another process of the same user sends what the session's client did not."""
         own = self.call(session_id="own")
         outcome = self.call(session_id="own", hook_event_name="PostToolUse", tool_response="forged")
         ended = self.call(session_id="own", hook_event_name="SessionEnd")
@@ -272,8 +270,8 @@ class TestRequests:
         assert types.count("tool_call_requested") == 1
         assert not {"tool_call_completed", "run_cancelled"} & {*types}
 
-    def test_hooks_at_once_share_one_budget(self, judging: HookProcesses) -> None:
-        """A hundred, on connections of their own; the session is that of the process that sends."""
+    def test_concurrent_hooks_share_one_budget(self, judging: HookProcesses) -> None:
+        """A hundred on separate connections. The session is that of the sending process."""
         judging.policy.write_text("{name: p, limits: {max_tool_calls: {max: 3, scope: session, action: deny}}}")
         answers: list[Any] = []
         sent = [self.call(session_id="own", tool_use_id=f"t{n}") for n in range(100)]
@@ -287,8 +285,8 @@ class TestRequests:
         assert sum("hookSpecificOutput" not in answer for _, answer in answers) == 3
 
 
-def test_what_is_installed_is_taken_out_byte_for_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also what keeps the hooks from a proxy; the token stays among those who may read the settings."""
+def test_installed_settings_are_removed_byte_for_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Including the proxy exception. Only those who can read the settings have the token."""
     monkeypatch.setenv("NO_PROXY", "example.org")
     path, policy, store = tmp_path / "settings.json", tmp_path / "policy.yaml", tmp_path / "store.db"
     policy.write_text("{name: p}")
@@ -307,8 +305,8 @@ def test_what_is_installed_is_taken_out_byte_for_byte(tmp_path: Path, monkeypatc
     assert path.read_bytes() == before
 
 
-def test_a_client_that_sends_no_hooks_is_refused(tmp_path: Path) -> None:
-    """`--http` is of Claude Code."""
+def test_a_client_without_http_hooks_is_rejected(tmp_path: Path) -> None:
+    """Only Claude Code has `--http`."""
     from proctor.adapters.hooks.clients import CLIENTS
 
     with pytest.raises(UsageError, match="sends no hooks over HTTP"):

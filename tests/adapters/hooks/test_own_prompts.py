@@ -1,4 +1,4 @@
-"""Prompts that no person made: what wakes the client, and what its model has scheduled."""
+"""Prompts that no person wrote: those that wake the client, and those that its model has scheduled."""
 
 import json
 from typing import Any
@@ -11,9 +11,9 @@ WOKEN = "<task-notification>\n<result>The user wants the refund.</result>\n</tas
 
 
 @pytest.mark.parametrize("prompts", [False, True])
-async def test_subagents_that_go_on_after_the_response_work_in_its_run(session: Any, prompts: bool) -> None:
-    """Their questions stay open, and what they use counts, until they have ended; what wakes the client is no prompt
-    of a person, who may prompt meanwhile.
+async def test_subagents_that_outlive_the_response_work_in_its_run(session: Any, prompts: bool) -> None:
+    """Their questions stay open and their usage counts until they end. Waking the client is no prompt of a person,
+    who may prompt meanwhile.
     """
     session.policy.write_text(
         "{name: p, limits: {max_tool_calls: {max: 3, action: deny}},"
@@ -36,10 +36,8 @@ async def test_subagents_that_go_on_after_the_response_work_in_its_run(session: 
     ]
 
 
-async def test_what_wakes_the_client_goes_on_with_no_run_that_was_cancelled_and_is_no_word_of_the_user(
-    session: Any,
-) -> None:
-    """Neither does what it wakes: a subagent that was refused ends, and its client would go on."""
+async def test_waking_the_client_continues_no_cancelled_run_and_is_not_the_users_text(session: Any) -> None:
+    """Nor does a wake-up after a denied subagent ends, with which its client would continue."""
     session.policy.write_text(
         "{name: p, on_violation: deny, tool_rules: [{deny: [Write], action: cancel}],"
         " rules: [{type: precondition, tool: Refund, requires: [{user_said: refund}]}]}"
@@ -79,10 +77,8 @@ FIRED = {"type": "system", "subtype": "scheduled_task_fire"}
 
 
 @pytest.mark.parametrize("tool", ["CronCreate", "ScheduleWakeup", ""])
-async def test_what_a_model_scheduled_is_no_word_of_the_user_and_no_prompt_after_a_cancel(
-    session: Any, tool: str
-) -> None:
-    """No hook of the client says so: its log does, or the call. A person may prompt the same."""
+async def test_a_scheduled_prompt_is_not_the_users_text_and_is_denied_after_a_cancel(session: Any, tool: str) -> None:
+    """No hook marks it; the client's log or the scheduling call does. A person may write the same prompt."""
     session.policy.write_text(
         "{name: p, on_violation: deny, tool_rules: [{deny: [Write], action: cancel}],"
         " rules: [{type: precondition, tool: Refund, requires: [{user_said: refund}]}]}"

@@ -1,4 +1,6 @@
-"""Permissions of agents as policies: nothing is allowed that the settings do not allow; what is left out is said."""
+"""Agents' permissions as policies: nothing is allowed that the settings do not allow, and omitted entries
+are listed.
+"""
 
 import json
 import re
@@ -40,7 +42,7 @@ def written(path: Path, data: Any) -> None:
 
 
 def answer(text: str, name: str, value: str) -> str:
-    """What the policy says of one call."""
+    """The policy's decision on one call."""
     compiled = compile_policy(merge_policies(parse_policies(text)), tools=TOOLS)
     monitor = compiled.monitor(RunContext(shell="bash", workspace="/w", home="/h"))
     call = ToolCall(id="c", name=name, input={INPUT.get(name, "path"): value} if value else {})
@@ -62,7 +64,7 @@ CLAUDE = {
     *("https://ev\til.example", "https://\uff45vil.example", "https://evil\u3002example", " https://evil.example"),
 ])  # fmt: skip
 def test_a_domain_that_an_agent_denies_is_denied_in_every_spelling(home: Path, url: str) -> None:
-    """As an agent reads the address; other domains are not."""
+    """As an agent parses the address. Other domains are not."""
     written(home / ".claude/settings.json", {"permissions": {"deny": ["WebFetch(domain:evil.example)"]}})
     text = policy_text(read_permissions("claude"))
 
@@ -136,8 +138,8 @@ CASES: dict[str, tuple[dict[str, Any], dict[tuple[str, str], str], list[str]]] =
 
 
 @pytest.mark.parametrize("agent", AGENTS)
-def test_settings_become_a_policy_that_answers_as_they_do_or_stricter(home: Path, agent: str) -> None:
-    """What cannot be said is listed."""
+def test_settings_become_a_policy_that_decides_as_they_do_or_stricter(home: Path, agent: str) -> None:
+    """Entries that can't be expressed are listed."""
     files, calls, unsaid = CASES[agent]
     for name, data in files.items():
         written(home.parent / name, data)
@@ -166,8 +168,8 @@ RULES_OF_CLAUDE = st.one_of(
 @pytest.mark.parametrize("agent", ["claude", "opencode", "codex"])
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_no_call_is_answered_more_freely_than_by_the_settings(home: Path, agent: str, data: Any) -> None:
-    """On lines and paths that the rules are about, whatever the rules."""
+def test_no_call_is_decided_less_strictly_than_by_the_settings(home: Path, agent: str, data: Any) -> None:
+    """For lines and paths in any rules."""
     work = home.parent / "work"
     if agent == "claude":
         rules = {name: data.draw(st.lists(RULES_OF_CLAUDE, max_size=3)) for name in ("allow", "ask", "deny")}
@@ -221,10 +223,10 @@ def test_no_call_is_answered_more_freely_than_by_the_settings(home: Path, agent:
     ("cursor", "work/.cursor/cli.json", '{"permissions": {"allow": ["ls"]}}', "`ls` is no permission"),
     ("claude", "work/other", "", "there are no settings of claude"),
 ])  # fmt: skip
-def test_settings_that_cannot_be_read_are_an_error_that_names_them(
+def test_unreadable_settings_are_an_error_that_names_them(
     home: Path, agent: str, file: str, text: str, says: str
 ) -> None:
-    """Where it is, and what is expected there."""
+    """With the position and the expected form."""
     written(home.parent / file, text)
 
     with pytest.raises(UsageError, match=re.escape(says)):

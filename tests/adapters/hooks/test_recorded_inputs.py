@@ -1,4 +1,4 @@
-"""What each client writes to a hook, as its documentation has it, and what it is told."""
+"""Each client's hook inputs, as documented, and the answers it gets."""
 
 import json
 import os
@@ -80,10 +80,10 @@ OPENED: dict[str, Any] = {
 }
 
 
-def test_each_answer_is_given_in_the_clients_words(session: Session) -> None:
-    """Of a push the model reads the policy's words. What is allowed positively is said where the client hears it;
-    what nothing allows is the client's question, and Cursor is told so at its own question about the command; a call
-    to be approved is denied where the client does not ask its person for a hook.
+def test_each_answer_has_the_clients_format(session: Session) -> None:
+    """For a push, the model gets the policy's text. An explicit allow is sent if the client supports it. A call that
+    nothing allows is left to the client; Cursor gets that at its own question about the command. A call that needs
+    approval is denied if the client can't ask its user for a hook.
     """
     pushes = [session.call(command) for command in ("git push", "ls && git push", "sh -c 'git push'")]
     allowed, unknown = session.call("ls && echo a"), session.call("curl example.com")
@@ -100,8 +100,8 @@ def test_each_answer_is_given_in_the_clients_words(session: Session) -> None:
 
 
 @pytest.mark.parametrize("agent", ["codex", "cursor"])
-def test_the_clients_own_question_is_spared_for_what_was_allowed(agent: str, tmp_path: Path) -> None:
-    """For that call with that input, once it was judged, and not where it leaves the sandbox."""
+def test_the_clients_own_question_is_skipped_for_an_allowed_call(agent: str, tmp_path: Path) -> None:
+    """For that call and input, once it was evaluated, and not if it leaves the sandbox."""
     session = Session(agent, tmp_path)
     if agent == "codex":
         allowed: Any = {
@@ -127,8 +127,8 @@ def test_the_clients_own_question_is_spared_for_what_was_allowed(agent: str, tmp
 
 
 @pytest.mark.parametrize("granted", [True, False, None], ids=["yes", "no", "nobody"])
-def test_a_call_of_cursor_waits_for_an_answer_from_elsewhere(granted: bool | None, tmp_path: Path) -> None:
-    """Before the call; once it is approved, Cursor's own question about it is spared."""
+def test_a_cursor_call_waits_for_an_answer_from_elsewhere(granted: bool | None, tmp_path: Path) -> None:
+    """Before the call. Once it is approved, Cursor's own question about it is skipped."""
     session = Session("cursor", tmp_path, hold_s=60 if granted is not None else 1)
     data: dict[str, Any] = {
         "conversation_id": "s",
@@ -158,8 +158,10 @@ def test_a_call_of_cursor_waits_for_an_answer_from_elsewhere(granted: bool | Non
 
 
 @pytest.mark.parametrize("agent", ["copilot", "gemini"])
-def test_an_outcome_without_an_id_is_that_of_the_call_with_its_input(agent: str, tmp_path: Path) -> None:
-    """Two calls of a tool, the second ends first; both are over. With another input it is of one that ran with it."""
+def test_an_outcome_without_an_id_belongs_to_the_call_with_its_input(agent: str, tmp_path: Path) -> None:
+    """Of two calls of a tool, the second ends first; both have ended. With another input, it belongs to a call that
+    ran with that.
+    """
     session = Session(agent, tmp_path)
     for command in ("ls", "echo a"):
         session.call(command)
@@ -188,8 +190,8 @@ def test_an_outcome_without_an_id_is_that_of_the_call_with_its_input(agent: str,
     ("<untrusted_context>\nOutput: \nProcess Group PGID: 7\n</untrusted_context>", "completed"),
     ("Command moved to background (PID: 7). Output hidden.", "completed"),
 ])  # fmt: skip
-def test_gemini_says_only_in_words_that_a_command_failed_or_was_interrupted(text: str, kind: str) -> None:
-    """As it tells the model; or that it blocked the command itself. A file that says so was read all the same."""
+def test_gemini_reports_a_failed_or_interrupted_command_only_in_text(text: str, kind: str) -> None:
+    """As it tells the model, or that it blocked the command itself. A file with such a text was read successfully."""
     given = {"session_id": "s", "hook_event_name": "AfterTool", "tool_name": "run_shell_command"}
 
     result = {"tool_response": {"llmContent": text}}
@@ -202,8 +204,8 @@ def test_gemini_says_only_in_words_that_a_command_failed_or_was_interrupted(text
 @pytest.mark.parametrize(("tool", "code", "event"), [
     ("Bash", 0, "completed"), ("Bash", 3, "failed"), ("bash", 137, "failed"), ("Read", 3, "completed"),
 ])  # fmt: skip
-def test_copilot_says_only_in_words_that_a_command_failed(tool: str, code: int, event: str) -> None:
-    """As it tells the model, behind what the command put out; a file that ends so was read all the same."""
+def test_copilot_reports_a_failed_command_only_in_text(tool: str, code: int, event: str) -> None:
+    """As it tells the model, after the command's output. A file that ends so was read successfully."""
     text = f"<shellId: 1 completed with exit code {3 - code}>\n<shellId: 0 completed with exit code {code}>"
     given = {"session_id": "s", "hook_event_name": "PostToolUse", "tool_name": tool}
     result = {"result_type": "success", "text_result_for_llm": text}
@@ -211,8 +213,8 @@ def test_copilot_says_only_in_words_that_a_command_failed(tool: str, code: int, 
     assert CLIENTS["copilot"].read(json.dumps({**given, "tool_result": result}).encode()).kind == event
 
 
-def test_subagents_of_copilot_are_known_again_by_another_process_that_judges(tmp_path: Path) -> None:
-    """Each names the one above it alone; what ends it, or prompts it, is nothing of the session's own."""
+def test_subagents_of_copilot_are_recognised_by_another_daemon(tmp_path: Path) -> None:
+    """Each names only its parent. The end or the prompt of one is not the session's."""
     last: list[tuple[str, str]] = []
     for number, above in enumerate(("", "s", "a1", "a2")):
         session = Session("copilot", tmp_path)
@@ -227,7 +229,7 @@ def test_subagents_of_copilot_are_known_again_by_another_process_that_judges(tmp
 
 
 def test_a_call_without_an_outcome_has_failed_when_its_response_ends(session: Session, tmp_path: Path) -> None:
-    """Of a client that does not say which calls of a response are over."""
+    """Of a client that does not report which calls of a response have ended."""
     session.call("ls")
     session.hook(next(event for event, kind in CLIENTS[session.agent].events.items() if kind == "stop"))
     types = [event.type for event in in_store(tmp_path / "store.db", stored_events)]
@@ -252,10 +254,8 @@ SETTINGS = [
     *((agent, False) for agent in ("claude", "codex", "gemini", "cursor", "copilot")), ("claude", True),
 ])  # fmt: skip
 @pytest.mark.parametrize("text", SETTINGS)
-def test_hooks_go_in_and_the_file_comes_back_byte_for_byte(
-    agent: str, managed: bool, text: str, tmp_path: Path
-) -> None:
-    """A second time changes nothing, other hooks stay in force, and so does what somebody changes meanwhile."""
+def test_hooks_are_installed_and_removed_byte_for_byte(agent: str, managed: bool, text: str, tmp_path: Path) -> None:
+    """Installing twice changes nothing, other hooks stay in force, and so do changes made meanwhile."""
     client, path = CLIENTS[agent], tmp_path / "settings.json"
     (folder := tmp_path / "store").mkdir()
     wanted = settings_with_hooks([tmp_path / "p.yaml"], folder / "s.db", client=client, managed=managed)
@@ -277,8 +277,8 @@ def test_hooks_go_in_and_the_file_comes_back_byte_for_byte(
 
 
 @pytest.mark.parametrize("agent", sorted(CLIENTS))
-def test_the_page_names_what_each_client_runs_unjudged(agent: str) -> None:
-    """In its section; its row of the table has what it can do."""
+def test_the_page_lists_what_each_client_runs_ungated(agent: str) -> None:
+    """In the client's section. Its row of the table lists its capabilities."""
     page = (Path(__file__).parents[3] / "docs" / "agents" / "interactive.md").read_text()
     client = CLIENTS[agent]
     [row] = [line for line in page.splitlines() if line.startswith("| ") and f"(`{agent}`)" in line]
@@ -291,10 +291,10 @@ def test_the_page_names_what_each_client_runs_unjudged(agent: str) -> None:
     assert (row.split(" | ")[3] != "no") is (client.usage is not None or client.tells_usage)
 
 
-def test_the_trust_of_codex_goes_whatever_else_was_written_meanwhile(
+def test_the_trust_entry_for_codex_is_removed_from_a_changed_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The rest of its file stays as it is; one that cannot be understood is left alone."""
+    """The rest of its file stays; an unparsable file is left alone."""
     monkeypatch.setenv("CODEX_HOME", str(tmp_path))
     config, settings = tmp_path / "config.toml", tmp_path / "hooks.json"
     before, after = '# mine\nmodel = "x"\n', "\n[tui]\nscreen_reader_detection_done = true\n"
@@ -317,7 +317,7 @@ Status = Callable[[str], Callable[[], str]]
 
 @pytest.fixture
 def installed_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Status:
-    """Hooks of an agent's person, and what their status says in a folder of its own, `work`."""
+    """User hooks of an agent, and their status in a separate folder, `work`."""
     (tmp_path / "policy.yaml").write_text(POLICY)
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
@@ -337,7 +337,7 @@ def installed_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytes
 
 
 def test_a_subagent_of_codex_is_denied_once_its_run_was_cancelled(tmp_path: Path) -> None:
-    """It has turns of its own, so it is known by its id; the person's next prompt begins a run that goes on."""
+    """It has its own turns, so it is recognised by its id. The user's next prompt starts a run that continues."""
     session = Session("codex", tmp_path)
     (tmp_path / "policy.yaml").write_text(POLICY.replace("on_violation: deny", "on_violation: cancel"))
 
@@ -375,8 +375,8 @@ LOGGED = {
 def test_a_command_of_codex_has_succeeded_if_its_log_says_so(
     lines: tuple[str, ...], end: str, tmp_path: Path
 ) -> None:
-    """Otherwise its output counts alone; what the log says of another call, or of an earlier one with its id, is
-    nothing of this one.
+    """Otherwise only its output counts. Log entries of another call, or of an earlier one with the same id, are
+    ignored.
     """
     (log := tmp_path / "log").write_text("".join(json.dumps({"payload": LOGGED[line]}) + "\n" for line in lines))
     session = Session("codex", tmp_path)
@@ -396,7 +396,7 @@ def test_a_command_of_codex_has_succeeded_if_its_log_says_so(
 
 @pytest.mark.parametrize("name", ["spawn_agent", "collaborationspawn_agent"])
 def test_starting_a_subagent_of_codex_is_a_task(name: str, tmp_path: Path) -> None:
-    """By either of the names that its hooks have for it."""
+    """By either of its hooks' names."""
     session = Session("codex", tmp_path)
     (tmp_path / "policy.yaml").write_text("{name: p, on_violation: deny, tool_rules: [{deny: [task]}]}")
     output = session.hook("PreToolUse", tool_name=name, tool_input={"message": "help"}, tool_use_id="c1")
@@ -419,15 +419,15 @@ FOLDERS: list[tuple[str, str, dict[str, str]]] = [
     ("opencode", "tui.json", {"{}": "", '{"plugin": ["./theirs.js"]}': RIVAL}),
     ("opencode", ".opencode/opencode.jsonc", {"{}": "", '{"permission": "allow"} // all of it': RIVAL}),
 ]
-"""Of an agent, a file in a folder, and what its status says where these stand in it."""
+"""For an agent: a file in a folder, and what the status says with it."""
 
 
 @pytest.mark.parametrize(("agent", "name", "texts"), FOLDERS)
-def test_status_names_the_file_of_a_folder_that_can_change_what_is_decided(
+def test_status_names_the_file_of_a_folder_that_can_change_decisions(
     agent: str, name: str, texts: dict[str, str], tmp_path: Path, installed_for: Status
 ) -> None:
-    """By switching a person's hooks off, by hooks and plugins of its own, by permissions. Settings that are no
-    settings leave it open, and count as off; a file without any of them is not named.
+    """It disables the user's hooks, adds hooks and plugins, or sets permissions. Invalid settings leave this open and
+    count as disabled. A harmless file is not named.
     """
     status = installed_for(agent)
     file = tmp_path / "work" / name
@@ -444,8 +444,8 @@ def test_status_names_the_file_of_a_folder_that_can_change_what_is_decided(
     assert str(file) not in before
 
 
-def test_status_says_that_settings_of_a_folder_cannot_be_read(tmp_path: Path, installed_for: Status) -> None:
-    """A link to itself in a repository."""
+def test_status_reports_unreadable_settings_of_a_folder(tmp_path: Path, installed_for: Status) -> None:
+    """Such as a link to itself in a repository."""
     status, file = installed_for("claude"), tmp_path / "work" / ".claude" / "settings.local.json"
     file.parent.mkdir(parents=True, exist_ok=True)
     file.symlink_to(file.name)
@@ -454,7 +454,7 @@ def test_status_says_that_settings_of_a_folder_cannot_be_read(tmp_path: Path, in
 
 
 def test_a_repository_cannot_name_the_hooks_of_gemini(tmp_path: Path) -> None:
-    """`hooksConfig.disabled` of a folder switches hooks off by name, managed ones too."""
+    """`hooksConfig.disabled` of a folder disables hooks by name, even managed ones."""
     found = [
         settings_with_hooks([tmp_path / "p.yaml"], tmp_path / id, client=CLIENTS["gemini"])["hooks"] for id in "ab"
     ]
@@ -477,10 +477,12 @@ TYPED = [
 
 
 @pytest.mark.parametrize(("prompt", "typed"), TYPED)
-def test_of_a_slash_command_of_gemini_only_its_name_and_what_is_behind_it_are_the_users_words(
+def test_of_a_gemini_slash_command_only_its_name_and_arguments_are_the_users_text(
     prompt: str, typed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its text becomes the prompt, with what it reads or runs; what may be that of several commands is nobody's."""
+    """The command's text becomes the prompt, with the files and outputs it includes. A text that several commands
+    could have produced is nobody's.
+    """
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     texts = {
         "work/.gemini/commands/pay.toml": 'prompt = "refund A7"',
@@ -493,7 +495,7 @@ def test_of_a_slash_command_of_gemini_only_its_name_and_what_is_behind_it_are_th
     for name, text in texts.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text, newline="")
-    for link in ("a", "b"):  # followed anew in each other, they would never end
+    for link in ("a", "b"):  # expanded in each other, they would never end
         (tmp_path / "work" / ".gemini" / "commands" / link).symlink_to(".")
     message = {"hook_event_name": "BeforeAgent", "session_id": "s", "cwd": str(tmp_path / "work"), "prompt": prompt}
     found = CLIENTS["gemini"].read(json.dumps(message).encode()).prompt

@@ -1,4 +1,6 @@
-"""The client's settings file, into which hooks go and out of which they come, and the plugin of this repository."""
+"""The client's settings file, into which hooks are installed and from which they are removed, and the plugin of this
+repository.
+"""
 
 import json
 import os
@@ -23,12 +25,12 @@ from proctor.supervisor.testing.fakes import PATIENCE_S
 
 
 def wanted(folder: Path) -> dict[str, Any]:
-    """Our hooks for one policy."""
+    """Proctor's hooks for one policy."""
     return settings_with_hooks([folder / "policy.yaml"], folder / "store.db")
 
 
-def test_another_policy_takes_the_place_of_the_first(tmp_path: Path) -> None:
-    """Installing anew does not leave two policies at work."""
+def test_another_policy_replaces_the_first(tmp_path: Path) -> None:
+    """A second installation does not leave two policies in force."""
     path = tmp_path / ".claude" / "settings.json"
     install(path, wanted(tmp_path))
     install(path, settings_with_hooks([tmp_path / "other.yaml"], tmp_path / "store.db"))
@@ -50,8 +52,8 @@ COMMENT = r"settings\.json:1:\d+: a comment, which would be lost; remove it firs
     ('{"a": "\udce9"}', "the text is not UTF-8"),
     *((text, COMMENT) for text in ("{ // mine\n}", '{"a": 1, /* mine */ "b": 2}')),
 ])  # fmt: skip
-def test_a_file_that_is_no_settings_file_is_left_alone(tmp_path: Path, text: str, why: str) -> None:
-    """The person is told which file to repair, and where a comment stands, which would be lost."""
+def test_an_invalid_settings_file_is_left_alone(tmp_path: Path, text: str, why: str) -> None:
+    """The user is told which file to repair, and where a comment is that would be lost."""
     path = tmp_path / "settings.json"
     path.write_text(text, errors="surrogateescape")
     with pytest.raises(UsageError, match=why):
@@ -63,8 +65,8 @@ def test_a_file_that_is_no_settings_file_is_left_alone(tmp_path: Path, text: str
     assert str(refused.value) == f"`{path}/below` cannot be read: not a directory"
 
 
-def test_half_a_character_stays_in_a_settings_file(tmp_path: Path) -> None:
-    """As programs in JavaScript write it where they cut a text; an editor's byte order mark is no part of it."""
+def test_a_lone_surrogate_stays_in_a_settings_file(tmp_path: Path) -> None:
+    """JavaScript programs write one if they cut a text. An editor's byte order mark is ignored."""
     path = tmp_path / "settings.json"
     path.write_text('\ufeff{"a": "cut \\ud83d, \\u00e9"}')
     install(path, wanted(tmp_path))
@@ -80,8 +82,8 @@ def hook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
     return lambda *arguments: called(capsys, "hook", *arguments)
 
 
-def test_install_checks_the_policy_and_says_what_it_did(hook: Hook) -> None:
-    """The project's own settings are written."""
+def test_install_checks_the_policy_and_reports_what_it_did(hook: Hook) -> None:
+    """It writes the project's own settings."""
     Path("policy.yaml").write_text("{name: acme, limits: {max_cost_usd: 5, max_tool_calls: 9}}")
     options = ("--policy", "policy.yaml", "--store", "store.db")
     first = hook("install", *options, "--context", "tenant=acme")
@@ -97,8 +99,8 @@ def test_install_checks_the_policy_and_says_what_it_did(hook: Hook) -> None:
     assert list(Path(".claude").iterdir()) == []
 
 
-def test_a_misspelt_tool_is_told_of(hook: Hook) -> None:
-    """A deny of it would hold nothing back; another agent's tool is none."""
+def test_a_misspelt_tool_is_reported(hook: Hook) -> None:
+    """A deny of it would match nothing. Another agent's tool is fine."""
     Path("policy.yaml").write_text("{name: p, tool_rules: [{deny: [bahs, read_many_files]}]}")
     options = ("--policy", "policy.yaml", "--store", "store.db")
     installed = hook("install", *options).out.splitlines()
@@ -116,8 +118,8 @@ def test_a_misspelt_tool_is_told_of(hook: Hook) -> None:
     ("codex", ["p/deny-1 does nothing about `web_search` in Codex: searches of the web (`web_search`) use no hook, "
         "unless they are off"]),
 ])  # fmt: skip
-def test_a_tool_that_no_hook_shows_is_told_of(agent: str, doubts: list[str], hook: Hook) -> None:
-    """A rule about it does nothing: nobody asks."""
+def test_a_tool_without_hooks_is_reported(agent: str, doubts: list[str], hook: Hook) -> None:
+    """A rule about it has no effect, since no hook is called."""
     before = "{type: before, first: bash, then: mcp__github__push}"
     Path("policy.yaml").write_text(
         f"{{name: p, aliases: {{net: [web_search, fetch]}}, tool_rules: [{{deny: [net]}}], rules: [{before}]}}"
@@ -127,8 +129,8 @@ def test_a_tool_that_no_hook_shows_is_told_of(agent: str, doubts: list[str], hoo
     assert answer.err.splitlines() == doubts
 
 
-def test_install_refuses_what_no_hook_could_judge_by(hook: Hook) -> None:
-    """A bad policy, one that allows nothing, standard input: nothing is written."""
+def test_install_rejects_an_unusable_policy(hook: Hook) -> None:
+    """An invalid one, one that allows nothing, standard input: nothing is written."""
     Path("bad.yaml").write_text("{nmae: p}")
     Path("shut.yaml").write_text("{name: p, limits: {max_turns: 0}}")
     files = "bad.yaml", "shut.yaml", "-"
@@ -145,7 +147,7 @@ def test_an_agent_that_is_too_old_gets_no_hooks(
     agent: str, title: str, printed: str, old: str, lowest: str,
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hook: Hook,
 ) -> None:  # fmt: skip
-    """It would run calls without them, and say nothing. One that was put back later is named by `status`."""
+    """It would silently run calls without them. `status` reports a later downgrade."""
     monkeypatch.setenv("HOME", str(tmp_path))
     (program := tmp_path / agent).write_text(f"#!/bin/sh\necho {printed}\n")
     program.chmod(0o755)
@@ -169,7 +171,7 @@ def test_an_agent_that_is_too_old_gets_no_hooks(
 def test_one_file_is_changed_at_a_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hook: Hook, command: tuple[str, ...], scopes: tuple[str, ...]
 ) -> None:
-    """Of two that are named neither is, as one might take the last for both."""
+    """If two are named, neither is: one of them might be taken as the last for both."""
     monkeypatch.setenv("HOME", str(tmp_path))
     answer = hook(*command, *scopes)
 
@@ -180,10 +182,10 @@ def test_one_file_is_changed_at_a_time(
 
 @pytest.mark.parametrize("by_variable", [False, True])
 @pytest.mark.parametrize("command", ["install", "settings"])
-def test_no_url_of_a_database_gets_into_settings(
+def test_no_database_url_is_written_into_settings(
     monkeypatch: pytest.MonkeyPatch, hook: Hook, command: str, by_variable: bool
 ) -> None:
-    """A repository would have its password; a file beside it is taken, whatever the variable says."""
+    """A repository would have its password. A local file is used instead, whatever the variable says."""
     url = "postgresql://ana:s3cret@127.0.0.1:1/x"
     if by_variable:
         monkeypatch.setenv("PROCTOR_STORE", url)
@@ -198,7 +200,7 @@ def test_no_url_of_a_database_gets_into_settings(
 
 
 def test_the_settings_can_be_written_to_a_file(hook: Hook) -> None:
-    """The same as are printed, for a program that installs managed settings."""
+    """With the printed content, for a program that installs managed settings."""
     words = ("settings", "--managed", "--policy", "policy.yaml", "--store", "runs.db", "-o", "managed.json")
 
     assert hook(*words).code == 0
@@ -208,10 +210,10 @@ def test_the_settings_can_be_written_to_a_file(hook: Hook) -> None:
 
 
 @pytest.mark.parametrize("agent", ["claude", "gemini", "cursor"])
-def test_managed_settings_without_a_store_name_nothing_of_one_user(
+def test_managed_settings_without_a_store_contain_no_users_data(
     agent: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hook: Hook
 ) -> None:
-    """Nor do they make a store for whoever prints them, or hold a token."""
+    """They neither create a store for the user who prints them nor contain a token."""
     monkeypatch.setenv("HOME", str(tmp_path / "admin"))
     monkeypatch.delenv("PROCTOR_STORE", raising=False)
     monkeypatch.delenv("XDG_STATE_HOME", raising=False)
@@ -230,8 +232,8 @@ PLUGIN = ROOT / ".claude-plugin" / "plugin"
 SKILL = PLUGIN / "skills" / "write-policy" / "SKILL.md"
 
 
-def test_what_the_plugin_tells_to_run_are_commands_with_these_options() -> None:
-    """No page of it names a command that is not there."""
+def test_the_plugins_commands_exist_with_their_options() -> None:
+    """On every page of it."""
     texts = [path.read_text() for path in PLUGIN.rglob("*") if path.is_file()]
     named = {name for text in texts for name in re.findall(r"(?:`|then )proctor ([a-z]+)", text)}
 
@@ -253,8 +255,8 @@ def test_the_skills_own_policy_passes_its_tests(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.claude
-def test_the_client_installs_it_from_this_folder_and_offers_its_commands(claude: Any) -> None:
-    """The session begins with what the plugin's hook says, and `/proctor-why` asks the model to look."""
+def test_the_client_installs_the_plugin_and_offers_its_commands(claude: Any) -> None:
+    """The session starts with the output of the plugin's hook, and `/proctor-why` asks the model to look."""
 
     def run(*arguments: str) -> str:
         ended = subprocess.run(

@@ -1,4 +1,4 @@
-"""What the client's log says was used, hook by hook: limits on tokens and cost hold at the next call."""
+"""Usage from the client's log, hook by hook: limits on tokens and cost apply at the next call."""
 
 import io
 import json
@@ -21,8 +21,8 @@ async def tokens(session: Any) -> list[tuple[int, int]]:
     return [(event.input_tokens, event.output_tokens) for event in await session.events("token_usage_updated")]
 
 
-async def test_a_response_counts_once_and_by_the_most_its_lines_say(session: Any) -> None:
-    """The client writes a line for each part of a response, each with the usage so far; a text may be cut within a
+async def test_a_response_counts_once_by_the_maximum_of_its_lines(session: Any) -> None:
+    """The client writes a line for each part of a response, each with the usage so far. A text may be cut within a
     character.
     """
     session.prompt("p1", policy=DENY_PAST_1000)
@@ -39,8 +39,8 @@ async def test_a_response_counts_once_and_by_the_most_its_lines_say(session: Any
     assert [found.enforcement for found in await session.events("policy_violation")] == ["observed", "prevented"]
 
 
-async def test_a_sub_agents_log_counts_too(session: Any) -> None:
-    """It stands in a folder beside the session's."""
+async def test_a_subagents_log_counts_too(session: Any) -> None:
+    """It is in a folder beside the session's."""
     session.prompt("p1", policy=DENY_PAST_1000)
     session.used("m1", input_tokens=100)
     first = session.pre("t1", "Agent").verdict
@@ -52,10 +52,10 @@ async def test_a_sub_agents_log_counts_too(session: Any) -> None:
     assert [event.subagent_tokens for event in await session.events("token_usage_updated")] == [0, 1000]
 
 
-def test_sessions_share_a_window_and_the_status_line_says_how_much_is_used(
+def test_sessions_share_a_window_and_the_status_line_shows_its_usage(
     session: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What one session of the person used counts in the next; what subagents used stands apart."""
+    """Usage of one session of the user counts in the next. Subagents' usage is listed separately."""
     budget = "{name: five-hours, max_total_tokens: 80%, allowance: 1250, window: 5h, action: deny}"
     session.prompt("p1", policy=f"{{name: p, limits: {{max_tool_calls: 9}}, budgets: [{budget}]}}")
     session.used("m1", input_tokens=100)
@@ -80,7 +80,7 @@ def test_sessions_share_a_window_and_the_status_line_says_how_much_is_used(
 
 
 async def test_a_limit_that_cancels_ends_the_response_at_the_next_hook(session: Any) -> None:
-    """It need not be a call: what has run brings the news as well."""
+    """It need not be a call; an outcome reports usage as well."""
     session.prompt("p1", policy="{name: p, limits: {max_total_tokens: 1000}}")
     session.used("m1", input_tokens=10)
     session.pre("t1")
@@ -95,7 +95,7 @@ async def test_a_limit_that_cancels_ends_the_response_at_the_next_hook(session: 
 
 
 async def test_cost_is_tokens_by_the_policys_prices(session: Any) -> None:
-    """A model without a price is named to the person when the response ends."""
+    """The user is told of a model without a price when the response ends."""
     session.policy.write_text(
         "{name: p, limits: {max_cost_usd: {max: 0.01, action: deny}},"
         " prices: {house-1: {input_usd_per_mtok: 10, output_usd_per_mtok: 100}}}"
@@ -114,7 +114,7 @@ async def test_cost_is_tokens_by_the_policys_prices(session: Any) -> None:
 
 
 async def test_a_run_is_one_prompt_and_a_session_all_of_them(session: Any) -> None:
-    """What an earlier prompt used counts for a limit of the session only."""
+    """Usage of an earlier prompt counts only for a session limit."""
     session.policy.write_text(
         "{name: p, on_violation: deny, limits: {max_input_tokens: 500,"
         " max_total_tokens: {max: 1000, scope: session}}}"
@@ -129,10 +129,10 @@ async def test_a_run_is_one_prompt_and_a_session_all_of_them(session: Any) -> No
     assert found == ["allow", "allow", "deny"]
 
 
-async def test_the_log_is_read_from_where_the_session_began_and_line_by_line(session: Any) -> None:
-    """A fork's log begins with a copy of the session it came from, which does not count; half a line is no error and
-    is not lost; of a log that was written anew what was counted stays counted, and what is new comes on top, a
-    sub-agent's meanwhile, too.
+async def test_the_log_is_read_from_the_sessions_start_line_by_line(session: Any) -> None:
+    """A fork's log starts with a copy of the original session, which does not count. A partial line is neither an
+    error nor lost. If a log is rewritten, counted usage stays and new usage is added, also that of a subagent
+    meanwhile.
     """
     session.policy.write_text(DENY_PAST_1000)
     session.used("old", input_tokens=5000)
@@ -159,11 +159,11 @@ async def test_the_log_is_read_from_where_the_session_began_and_line_by_line(ses
 
 
 @pytest.mark.parametrize("how", ["gone", "gone, under a budget", "folder", "fifo", "garbage", "unnamed"])
-async def test_a_log_that_cannot_be_read_refuses_where_a_limit_needs_it(
+async def test_an_unreadable_log_denies_if_a_limit_needs_it(
     session: Any, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After the first call, before which there need not be one, however long it is waited for; without such a limit
-    it is not needed.
+    """After the first call, before which it need not exist, however long it is waited for. Without such a limit it is
+    not needed.
     """
     monkeypatch.setattr(usage, "WAIT_S", 0.001)
     budget = "{name: p, budgets: [{name: b, max_total_tokens: 1000, window: day, action: deny}]}"
@@ -192,8 +192,8 @@ async def test_a_log_that_cannot_be_read_refuses_where_a_limit_needs_it(
     assert [event.tool_call_id for event in await session.events("tool_call_completed")] == ["t1"]
 
 
-async def test_a_limit_that_only_warns_is_reported_to_the_person_once(session: Any) -> None:
-    """The calls go on."""
+async def test_a_limit_that_only_warns_is_reported_to_the_user_once(session: Any) -> None:
+    """The calls continue."""
     session.prompt("p1", policy="{name: p, limits: {max_total_tokens: {max: 1000, action: warn}}}")
     session.used("m1", input_tokens=5000)
     first, second = session.pre("t1"), session.pre("t2")
@@ -202,9 +202,9 @@ async def test_a_limit_that_only_warns_is_reported_to_the_person_once(session: A
     assert (len(first.notes), len(second.notes)) == (1, 0)
 
 
-async def test_a_call_waits_for_what_its_own_response_used(session: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The client starts the hook while it writes the response into its log: the limit sees that response. So does the
-    end, which waits for the last message.
+async def test_a_call_waits_for_the_usage_of_its_own_response(session: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client starts the hook while it writes the response into its log, and the limit sees that response. The end
+    waits likewise for the last message.
     """
     session.prompt("p1", policy="{name: p, limits: {max_total_tokens: {max: 100, action: deny}}}")
     session.used("m1", call="t1", input_tokens=60)
@@ -222,8 +222,8 @@ async def test_a_call_waits_for_what_its_own_response_used(session: Any, monkeyp
 
 
 @pytest.mark.parametrize("action", ["cancel", "deny", "warn"])
-def test_a_prompt_for_which_nothing_is_left_of_a_budget_is_refused(session: Any, action: str) -> None:
-    """Its response alone would be more than there is; the person is told why, and once. With `warn` it goes on."""
+def test_a_prompt_without_remaining_budget_is_denied(session: Any, action: str) -> None:
+    """Its response alone would exceed it. The user gets the reason, once. With `warn` it continues."""
     budget = f"{{name: tokens, max_total_tokens: 100, window: day, action: {action}}}"
     session.policy.write_text(f"{{name: p, budgets: [{budget}]}}")
     first = session.prompt("p1")

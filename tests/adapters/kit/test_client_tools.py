@@ -1,4 +1,4 @@
-"""The clients' tables of tools, on what the clients really report and record."""
+"""The clients' tables of tools, compared with what the clients really report and record."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from proctor.supervisor.ports.adapter import Adapter
 
 
 def refused(policy: dict[str, Any], path: Path) -> list[str]:
-    """The tools whose recorded calls a policy objects to."""
+    """The tools whose recorded calls violate a policy."""
     written = {"version": 1, "name": "p", "on_violation": "deny", **policy}
     compiled = compile_policy(merge_policies(parse_policies(written)))
     (session,) = read_sessions([str(path)])
@@ -32,13 +32,13 @@ def refused(policy: dict[str, Any], path: Path) -> list[str]:
 
 
 def monitored(tools: Sequence[Tool], *rules: dict[str, Any], **context: Any) -> Any:
-    """The monitor of a run under these rules, of an agent that has these tools."""
+    """The monitor of a run under these rules, for an agent with these tools."""
     written = {"version": 1, "name": "p", "on_violation": "deny", "tool_rules": [*rules]}
     return compile_policy(merge_policies(parse_policies(written)), tools=tuple(tools)).monitor(RunContext(**context))
 
 
 def answer(tools: Sequence[Tool], rule: dict[str, Any], name: str, given: dict[str, Any], **context: Any) -> str:
-    """What one call is answered under one rule."""
+    """The decision on one call under one rule."""
     return str(monitored(tools, rule, **context).propose(ToolCall(id="c", name=name, input=given)).action)
 
 
@@ -78,8 +78,8 @@ PATCH = {
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_a_table_names_acts_of_the_language_and_where_their_inputs_are(client: str) -> None:
-    """An act whose input nobody finds could not be judged by it."""
+def test_a_table_names_portable_acts_and_the_paths_of_their_inputs(client: str) -> None:
+    """An act without its input could not be evaluated by it."""
     for tool in CLIENTS[client]:
         for act in () if tool.is_family else tool.every_act:
             assert act in PORTABLE
@@ -88,7 +88,9 @@ def test_a_table_names_acts_of_the_language_and_where_their_inputs_are(client: s
 
 
 def given_to(tool: Tool, name: str) -> dict[str, Any]:
-    """An input with something at the first path of each portable input, and of what tells the tool's acts apart."""
+    """An input with a value at the first path of each portable input, and of the values that distinguish the tool's
+    acts.
+    """
     given: dict[str, Any] = {}
     for key, (path, *_) in tool.inputs.items():
         root, *steps = path.removeprefix("$.").replace("[*]", ".0").split(".")
@@ -100,8 +102,8 @@ def given_to(tool: Tool, name: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("client", [*CLIENTS, *(f"hooks of {name}" for name in HOOKED)])
-def test_a_call_without_the_input_of_its_act_is_denied_by_the_rule_about_that_input(client: str) -> None:
-    """As a newer version of the client might name it; the same live and as recorded, and no other call is."""
+def test_a_call_without_the_input_of_its_act_is_denied_by_a_rule_on_that_input(client: str) -> None:
+    """As a newer version of the client might rename it; live and recorded alike, and no other call is."""
     tools = HOOKED[name].tools if (name := client.removeprefix("hooks of ")) != client else CLIENTS[client]
     judged = [(tool, act) for tool in tools for act in tool.acts if set(needed(act)) & {*tool.inputs}]
 
@@ -135,10 +137,10 @@ def test_a_call_without_the_input_of_its_act_is_denied_by_the_rule_about_that_in
         ("opencode", "lsp", "read", {"operation": "hover", "filePath": "secret.py", "line": 1, "character": 1}),
     ],
 )
-def test_a_rule_about_what_is_run_read_fetched_or_started_holds_for_every_tool_that_does_so(
+def test_a_rule_on_an_act_matches_every_tool_that_performs_it(
     client: str, name: str, act: str, given: dict[str, Any]
 ) -> None:
-    """Also where nobody understands the call, or where it names a harmless thing and does another."""
+    """Even for a call that nobody recognises, or that names a harmless thing and does another."""
     [key] = needed(act)
     how: dict[str, Any] = {"runs": "git push"} if act == "bash" else {"contains": "secret"}
     denies = {"deny": [{"tool": act, "where": [{"path": f"$.{key}", **how}]}]}
@@ -148,15 +150,15 @@ def test_a_rule_about_what_is_run_read_fetched_or_started_holds_for_every_tool_t
 
 
 @pytest.mark.parametrize("given", [{"names_only": True}, {"max_matches_per_file": 1}, {"wait_for_previous": True}])
-def test_an_input_that_is_no_path_does_not_stand_for_one(given: dict[str, Any]) -> None:
-    """A search of Gemini CLI names no folder where it is of the working folder."""
+def test_an_input_that_is_no_path_is_not_used_as_one(given: dict[str, Any]) -> None:
+    """A search of Gemini CLI names no folder if it is in the working folder."""
     outside = {"tool": "grep", "where": [{"path": "$.path", "exists": True}]}
 
     assert answer(HOOKED["gemini"].tools, {"deny": [outside]}, "grep_search", {"pattern": "x", **given}) == "allow"
 
 
 @pytest.mark.parametrize(("client", "name"), [("gemini", "list_directory"), ("opencode", "list")])
-def test_a_tool_that_has_no_such_input_is_not_asked_for_it(client: str, name: str) -> None:
+def test_a_tool_without_an_input_is_not_required_to_have_it(client: str, name: str) -> None:
     """Listing a folder is `glob` without a pattern."""
     outside = {"tool": "glob", "where": [{"path": "$.path", "regex": "secret"}]}
     key = "dir_path" if client == "gemini" else "path"
@@ -170,10 +172,8 @@ SPELT = {"copilot": "a-b-c", "gemini": "mcp_a_b_c", "opencode": "a_b_c"}
 
 @pytest.mark.parametrize("client", SPELT)
 @pytest.mark.parametrize("read", [False, True])
-def test_the_tool_of_a_server_is_denied_by_each_reading_of_its_name_and_allowed_by_all_together(
-    client: str, read: bool
-) -> None:
-    """Nobody says where the server's name ends. Its own name is one that rules may have, too."""
+def test_a_servers_tool_is_denied_by_any_parse_of_its_name_and_allowed_only_by_all(client: str, read: bool) -> None:
+    """Nothing marks where the server's name ends. Rules may also use the tool's own name."""
     tools, own = HOOKED[client].tools, SPELT[client]
     tools = recorded(portable(tools)) if read else tools
     between = own[-2]
@@ -189,8 +189,8 @@ def test_the_tool_of_a_server_is_denied_by_each_reading_of_its_name_and_allowed_
     assert {judged(name, deny=["mcp__*"]) for name in ("a", between, f"a{between}", f"{between}a")} == {"allow"}
 
 
-def test_an_act_of_another_name_needs_no_input() -> None:
-    """As an adapter of somebody else may have it."""
+def test_an_act_of_an_unknown_name_needs_no_input() -> None:
+    """A third-party adapter may have one."""
     tools = (Tool(name="Ship", acts=("deploy",)), Tool(name="Note", acts=("",), takes=("text",)))
 
     assert [answer(tools, {"deny": ["deploy"]}, name, {}) for name in ("Ship", "Note")] == ["deny", "allow"]
@@ -201,8 +201,8 @@ def test_an_act_of_another_name_needs_no_input() -> None:
     [*CLIENTS.values(), *(client.tools for client in HOOKED.values()), MOSTLY],
     ids=lambda tools: tools[0].name,
 )
-def test_no_name_of_a_known_tool_or_of_its_input_looks_misspelt(tools: Sequence[Tool]) -> None:
-    """Neither to those who check a policy for no agent nor to a loop that has its own tools."""
+def test_no_name_of_a_known_tool_or_input_is_reported_as_misspelt(tools: Sequence[Tool]) -> None:
+    """Neither without an agent nor for a loop with its own tools."""
     names = [name for tool in tools for name in (tool.name, *tool.synonyms)]
     inputs = [
         {"tool": one.name, "where": [{"path": f"$.{key}", "exists": True}]} for one in tools for key in one.takes
@@ -214,7 +214,7 @@ def test_no_name_of_a_known_tool_or_of_its_input_looks_misspelt(tools: Sequence[
 
 
 @pytest.mark.parametrize("tools", [CLIENTS["codex"], HOOKED["codex"].tools, HOOKED["opencode"].tools])
-def test_a_patch_whose_changes_are_not_known_is_denied_by_the_rule_about_its_paths(tools: tuple[Tool, ...]) -> None:
+def test_a_patch_with_unknown_changes_is_denied_by_a_rule_on_its_paths(tools: tuple[Tool, ...]) -> None:
     """It may change any file in any way."""
     outside = {"tool": "write", "where": [{"not": [{"path": "$.path", "within": "."}]}]}
     inputs: tuple[dict[str, Any], ...] = (
@@ -228,9 +228,9 @@ def test_a_patch_whose_changes_are_not_known_is_denied_by_the_rule_about_its_pat
     assert found == ["deny", "deny", "deny", "allow"]
 
 
-def test_the_same_policy_judges_recorded_calls_of_both_clients(tmp_path: Path) -> None:
-    """`bash` is Claude's `Bash` and Codex's `shell`, under whatever name its rollout has; a file is outside the
-    folder that the record names; a patch is one call with several paths.
+def test_one_policy_evaluates_recorded_calls_of_both_clients(tmp_path: Path) -> None:
+    """`bash` is Claude's `Bash` and Codex's `shell`, under any name in its rollout. A file is outside the recorded
+    folder. A patch is one call with several paths.
     """
     deny = {"tool_rules": [{"deny": ["bash"]}]}
     push = {"tool_rules": [{"deny": [{"tool": "bash", "where": [{"path": "$.command", "runs": "git push"}]}]}]}
@@ -251,8 +251,8 @@ def test_the_same_policy_judges_recorded_calls_of_both_clients(tmp_path: Path) -
     assert refused({"tool_rules": [{"deny": ["bash", "read"]}]}, patch) == []
 
 
-def test_a_record_says_what_its_client_called_its_tools(tmp_path: Path) -> None:
-    """So it is judged alike wherever it is read, also where nobody here knows the client."""
+def test_a_log_names_its_clients_tools(tmp_path: Path) -> None:
+    """So it is evaluated alike wherever it is read, even if the client is unknown there."""
     start = events.RunStarted(provider="unheard-of", metadata={"portable_tools": portable(CLIENTS["codex"])})
     call = events.ToolCallStarted(tool_call_id="c", tool_name="shell", tool_input={"command": "ls"})
     path = tmp_path / "events.jsonl.gz"
@@ -269,8 +269,8 @@ def test_a_record_says_what_its_client_called_its_tools(tmp_path: Path) -> None:
     (AmpAdapter(), "Bash"),
     (AcpAdapter(["opencode", "acp"]), "execute"),
 ])  # fmt: skip
-def test_an_adapter_says_what_its_client_calls_its_tools(adapter: Adapter, own: str) -> None:
-    """And where it works; a rule about a command holds for a call that names its command otherwise."""
+def test_an_adapter_declares_its_clients_tools(adapter: Adapter, own: str) -> None:
+    """And its workspace. A rule on a command matches a call whose command has another input name."""
     can = adapter.capabilities
 
     assert own in [tool.name for tool in can.table if "bash" in tool.acts]
@@ -284,8 +284,8 @@ def test_an_adapter_says_what_its_client_calls_its_tools(adapter: Adapter, own: 
 
 
 @pytest.mark.parametrize("adapter", [ClaudeAdapter(), CodexAdapter()])
-def test_a_misspelt_name_or_input_is_found_and_a_name_of_another_client_is_not(adapter: Adapter) -> None:
-    """A stack may name the tools of several clients; one that requires enforcement does not start on a slip."""
+def test_a_misspelt_name_or_input_is_found_and_another_clients_name_is_not(adapter: Adapter) -> None:
+    """A stack may name the tools of several clients. One that requires enforcement does not start with a typo."""
 
     def found(**policy: Any) -> list[tuple[str, str]]:
         stack = merge_policies(parse_policies({"version": 1, "name": "p", "enforcement": "required", **policy}))
@@ -300,8 +300,8 @@ def test_a_misspelt_name_or_input_is_found_and_a_name_of_another_client_is_not(a
     assert found(rules=written) == [("unknown_input", "refuse")]
 
 
-def test_records_of_no_known_client_are_judged_by_what_tools_are_mostly_called(tmp_path: Path) -> None:
-    """The same acts, as several clients and frameworks call them, in the two formats that any of them may write."""
+def test_logs_of_unknown_clients_are_evaluated_by_common_tool_names(tmp_path: Path) -> None:
+    """The same acts, as several clients and frameworks name them, in the two formats that any of them may write."""
     acts = {
         "bash": [("Bash", "command"), ("run_shell_command", "command"), ("shell", "command"), ("bash", "command")],
         "write": [
@@ -342,8 +342,8 @@ def test_records_of_no_known_client_are_judged_by_what_tools_are_mostly_called(t
         assert refused(policy, write_lines(tmp_path / "otel.jsonl", *spans)) == tools
 
 
-def test_a_name_that_means_several_acts_is_what_it_is_called() -> None:
-    """`search` of an ACP agent may be anything; a session with tools of its own has no portable ones."""
+def test_an_ambiguous_name_stands_only_for_itself() -> None:
+    """`search` of an ACP agent may be anything. A session with its own tools has no portable names."""
     calls = [events.ToolCallStarted(tool_call_id="c", tool_name=name) for name in ("search", "other", "get_order")]
 
     assert recorded_tools(calls, "sessions") == ()
@@ -366,10 +366,12 @@ def test_a_name_that_means_several_acts_is_what_it_is_called() -> None:
     ("edit", {"path": "a", "old_str": "y", "new_str": "x", "fileName": "/b"}, ("deny", "allow")),
     ("edit", {"path": "a", "file_text": "x", "fileName": "/w/a", "diff": "d"}, ("allow", "allow")),
 ])  # fmt: skip
-def test_a_call_of_an_agent_of_the_protocol_is_judged_by_all_of_its_input(
+def test_a_call_of_an_acp_agent_is_evaluated_by_its_whole_input(
     name: str, given: dict[str, Any], answers: tuple[str, str]
 ) -> None:
-    """Any agent may speak it; a deny by the portable name holds, an allow does not, but by the call's own kind."""
+    """Any agent may speak the protocol. A deny by the portable name matches; an allow matches only by the call's own
+    kind.
+    """
     act = "bash" if name == "execute" else "edit"
     where = (
         {"path": "$.command", "runs": "git push"} if act == "bash" else {"not": [{"path": "$.path", "within": "."}]}
@@ -393,10 +395,10 @@ def test_a_call_of_an_agent_of_the_protocol_is_judged_by_all_of_its_input(
     ({}, "a\n<command with shellId: 0 is still running after 30 seconds. The command is still running.", True),
     ({}, [{"type": "image"}, "text"], False),
 ])  # fmt: skip
-def test_what_goes_on_in_the_background_is_known_by_its_input_or_its_result(
+def test_background_work_is_recognised_by_its_input_or_its_result(
     input: dict[str, Any], output: Any, still: bool
 ) -> None:
-    """A client says so where the model did not ask for it, as when the time was up."""
+    """A client reports it if the model did not request it, as after a timeout."""
     assert runs_in_background("Bash", input, output) is still
     assert runs_in_background("Monitor", input, output)
     assert not runs_in_background("WebFetch", input, output)  # an address may return any text

@@ -1,4 +1,4 @@
-"""How the calls of any client reach the gate: in their order, after all that came before, and failing closed."""
+"""The gate of any client's calls: in order, after all earlier events, and failing closed."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -23,15 +23,15 @@ def launch(gate: Gate) -> Launch:
 
 
 async def read(stream: EventStream, seen: list[Event | str], *, takes_s: float = 0) -> None:
-    """A reader that deals with each event for so long."""
+    """A reader that takes this long for each event."""
     async for event in stream.events():
         await anyio.sleep(takes_s)
         seen.append(event)
 
 
 @pytest.mark.trio
-async def test_a_call_is_judged_once_everything_reported_before_is_processed(autojump_clock: object) -> None:
-    """However long that takes: nothing is judged on less because somebody was slow."""
+async def test_a_call_is_evaluated_after_all_earlier_events(autojump_clock: object) -> None:
+    """However long that takes, slow processing never leaves evidence out."""
     seen: list[Event | str] = []
 
     async def gate(call: ToolCall) -> GateAnswer:
@@ -51,8 +51,8 @@ async def test_a_call_is_judged_once_everything_reported_before_is_processed(aut
 
 
 @pytest.mark.trio
-async def test_calls_are_judged_in_the_order_in_which_they_are_asked(autojump_clock: object) -> None:
-    """The first is not overtaken while it waits for what was said before it."""
+async def test_calls_are_evaluated_in_the_order_of_their_questions(autojump_clock: object) -> None:
+    """The first is not overtaken while it waits for earlier events."""
     gate = RecordingGate()
     stream, seen = EventStream(), []  # type: ignore[var-annotated]
     link = CallGate(launch(gate), stream)
@@ -69,8 +69,10 @@ async def test_calls_are_judged_in_the_order_in_which_they_are_asked(autojump_cl
 
 
 @pytest.mark.anyio
-async def test_a_gate_that_fails_permits_nothing_and_ends_the_run_with_why(capfd: pytest.CaptureFixture[str]) -> None:
-    """The model is told nothing of the error, and nothing is printed: least of all what the call held."""
+async def test_a_gate_that_fails_allows_nothing_and_ends_the_run_with_the_reason(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """The model does not get the error, and nothing is printed, least of all the call's input."""
 
     async def gate(call: ToolCall) -> GateAnswer:
         password = call.input["password"]
@@ -91,9 +93,9 @@ async def test_a_gate_that_fails_permits_nothing_and_ends_the_run_with_why(capfd
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("stopped", ["never", "by an answer", "before it", "meanwhile"])
-async def test_after_a_stop_nothing_is_permitted_and_no_run_is_completed(stopped: str) -> None:
-    """Neither what was asked about meanwhile, nor what a client says that was told to stop. One that nobody told to
-    has completed its run. Who is denied is told something.
+async def test_after_a_stop_nothing_is_allowed_and_no_run_completes(stopped: str) -> None:
+    """Neither calls asked about meanwhile, nor a completion that a stopped client reports. A client that was not
+    stopped has completed its run. Every denial has a text.
     """
 
     def judge(call: ToolCall) -> GateAnswer:
@@ -125,10 +127,8 @@ async def test_after_a_stop_nothing_is_permitted_and_no_run_is_completed(stopped
 
 @pytest.mark.anyio
 @pytest.mark.parametrize(("says", "allowed"), [({"rewrites": True}, True), ({"rewrites": False}, False), ({}, False)])
-async def test_another_input_than_was_asked_for_needs_a_client_that_takes_it(
-    says: dict[str, Any], allowed: bool
-) -> None:
-    """Else the call is refused, and reported as one that did not run."""
+async def test_a_changed_input_needs_a_client_that_supports_it(says: dict[str, Any], allowed: bool) -> None:
+    """Otherwise the call is denied, and reported as not run."""
     gate = RecordingGate(lambda call: GateAnswer(allowed=True, input={"line": 2}))
     stream, seen = EventStream(), []  # type: ignore[var-annotated]
     answer = await CallGate(launch(gate), stream, **says).propose(ToolCall(id="a", name="x", input={"line": 1}))
@@ -141,11 +141,9 @@ async def test_another_input_than_was_asked_for_needs_a_client_that_takes_it(
 
 @pytest.mark.anyio
 @pytest.mark.parametrize(("offers", "permitted"), [(False, False), (False, True), (True, True)])
-async def test_what_a_client_denied_for_having_no_such_tool_is_put_to_the_policy(
-    offers: bool, permitted: bool
-) -> None:
-    """Which denies it, too, unless it has changed its mind meanwhile; the call does not run either way. What the
-    policy offers is not put to it: then the client has reasons of its own, and nothing counts the attempt.
+async def test_a_call_that_a_client_denied_as_an_unknown_tool_is_evaluated(offers: bool, permitted: bool) -> None:
+    """The policy denies it too, unless its state has changed; the call does not run in either case. A tool that the
+    policy offers is not evaluated: the client has its own reason, and the attempt does not count.
     """
     gate = RecordingGate(lambda call: permitted)
     call = ToolCall(id="a", name="x")

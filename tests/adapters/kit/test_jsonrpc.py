@@ -1,4 +1,4 @@
-"""The conversation with a client: both sides ask at once, nobody waits for ever."""
+"""JSON-RPC with a client: both sides may send requests at once, and nothing waits for ever."""
 
 import json
 from collections.abc import AsyncIterator
@@ -37,7 +37,7 @@ class Bytes(anyio.abc.ByteReceiveStream, anyio.abc.ByteSendStream):
 
 
 class Conversation(RpcHandler):
-    """A peer and the other side's ends of its pipes; `heard` is what the peer was told."""
+    """A peer and the other side's ends of its pipes; `heard` has what the peer received."""
 
     def __init__(self, *, tagged: bool = True) -> None:
         self.theirs, self.ours = Bytes(), Bytes()
@@ -46,7 +46,7 @@ class Conversation(RpcHandler):
         self.peer = Peer(self.theirs, self.ours, self, tagged=tagged)
 
     async def say(self, *messages: Any) -> None:
-        """Messages of the other side; bytes as they are."""
+        """Messages of the other side; bytes are sent unchanged."""
         for message in messages:
             line = message if isinstance(message, bytes) else json.dumps(message).encode() + b"\n"
             await self.theirs.send(line)
@@ -72,7 +72,7 @@ class Conversation(RpcHandler):
 
 @asynccontextmanager
 async def conversation(*, tagged: bool = True) -> AsyncIterator[Conversation]:
-    """A peer that listens until the other side hangs up."""
+    """A peer that reads until the other side disconnects."""
     talk = Conversation(tagged=tagged)
     with anyio.fail_after(PATIENCE_S):
         async with anyio.create_task_group() as tasks:
@@ -84,7 +84,7 @@ async def conversation(*, tagged: bool = True) -> AsyncIterator[Conversation]:
 
 
 async def answered(talk: Conversation, answer: dict[str, Any]) -> Any:
-    """What a request of the peer gives when it is answered so."""
+    """The result of the peer's request for this answer."""
     given: list[Any] = []
 
     async def ask() -> None:
@@ -102,7 +102,7 @@ async def answered(talk: Conversation, answer: dict[str, Any]) -> Any:
 
 @pytest.mark.parametrize("tagged", [True, False])
 async def test_a_request_gets_its_answer(tagged: bool) -> None:
-    """Messages carry the protocol's version only where it is spoken."""
+    """Messages have the protocol's version only if it is used."""
     async with conversation(tagged=tagged) as talk:
         assert await answered(talk, {"result": {"y": 2}}) == {"y": 2}
         await talk.peer.notify("done")
@@ -116,13 +116,13 @@ async def test_a_request_gets_its_answer(tagged: bool) -> None:
     [({"code": 7, "message": "no"}, (7, "no")), ("odd", (-32603, "odd")), ({"message": 1}, (-32603, "1"))],
 )
 async def test_an_error_answer_is_raised(error: Any, raised: tuple[int, str]) -> None:
-    """Whatever its shape."""
+    """In any form."""
     async with conversation() as talk:
         assert await answered(talk, {"error": error}) == raised
 
 
 async def test_requests_of_the_other_side_are_answered_concurrently() -> None:
-    """A slow answer holds up no other."""
+    """A slow answer blocks no other."""
     async with conversation() as talk:
         await talk.say({"id": "a", "method": "slow"}, {"id": 0, "method": "quick", "params": {"x": 1}})
         quick = await talk.hear()
@@ -133,8 +133,8 @@ async def test_requests_of_the_other_side_are_answered_concurrently() -> None:
     assert slow == {"jsonrpc": "2.0", "id": "a", "result": {"method": "slow"}}
 
 
-async def test_a_refused_or_failed_request_is_answered_with_an_error() -> None:
-    """The other side never waits for nothing."""
+async def test_a_rejected_or_failed_request_is_answered_with_an_error() -> None:
+    """The other side never waits in vain."""
     async with conversation() as talk:
         await talk.say({"id": 1, "method": "refuse"})
         refused = await talk.hear()
@@ -146,7 +146,7 @@ async def test_a_refused_or_failed_request_is_answered_with_an_error() -> None:
 
 
 async def test_a_line_that_is_not_a_message_is_reported_and_reading_continues() -> None:
-    """Text, a list, an answer nobody waits for; messages may come in pieces."""
+    """Text, a list, an answer nobody waits for. Messages may arrive in pieces."""
     stray = b'{"id": 99, "result": 1}'
     async with conversation() as talk:
         await talk.say(b"text\n[1]\n\n" + stray + b"\n", b'{"method": "n', b'ote", "params": [1]}\n')
@@ -155,8 +155,8 @@ async def test_a_line_that_is_not_a_message_is_reported_and_reading_continues() 
     assert talk.heard == [b"text", b"[1]", stray, ("note", {}), ("last", {})]
 
 
-async def test_half_a_character_is_replaced_but_in_a_request() -> None:
-    """JavaScript writes one where it cuts a text. A request must be read as it is; whoever asked need not wait."""
+async def test_a_lone_surrogate_is_replaced_except_in_a_request() -> None:
+    """JavaScript writes one if it cuts a text. A request must be read exactly; its sender gets an error at once."""
     cut = rb'"params": {"text": "\\\ud83d \ud83d\ude00 \ud83d"}}'
     async with conversation() as talk:
         await talk.say(b'{"method": "note", ' + cut + b"\n", b'{"id": 1, "method": "quick", ' + cut + b"\n")
@@ -166,7 +166,7 @@ async def test_half_a_character_is_replaced_but_in_a_request() -> None:
     assert refused["error"] == {"code": -32600, "message": "`quick` cannot be read"}
 
 
-async def test_waiting_requests_fail_when_the_other_side_hangs_up() -> None:
+async def test_pending_requests_fail_when_the_other_side_disconnects() -> None:
     """So does every later one."""
     failures: list[str] = []
 
@@ -185,14 +185,14 @@ async def test_waiting_requests_fail_when_the_other_side_hangs_up() -> None:
     assert failures == ["`ask` was not answered before the end", "`ask` was requested after the end"]
 
 
-async def test_answers_of_ours_end_with_the_conversation() -> None:
-    """A request that is still being thought about holds up nothing."""
+async def test_our_answers_end_with_the_conversation() -> None:
+    """An unfinished answer blocks nothing."""
     async with conversation() as talk:
         await talk.say({"id": 1, "method": "slow"})
 
 
-async def test_speaking_to_somebody_who_left_is_an_error() -> None:
-    """An answer is dropped, a message of our own is an error."""
+async def test_sending_to_a_closed_peer_is_an_error() -> None:
+    """An answer is dropped; a message of ours is an error."""
     async with conversation() as talk:
         await talk.ours.drop()
         await talk.say({"id": 1, "method": "quick"}, {"method": "note"})

@@ -1,4 +1,4 @@
-"""What a policy compiles to for a client."""
+"""The launch options that a policy becomes for a client."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ SHELL = ["Bash", "bash"]
 
 
 @pytest.mark.parametrize("name", ["claude", "codex", "amp"])
-def test_aliases_are_followed_as_the_gate_follows_them(name: str) -> None:
-    """Whatever their case, and one through another: what an allow list admits through them is not taken away, what an
-    entry denies is, and only that is said to be held by the client.
+def test_aliases_are_resolved_as_by_the_gate(name: str) -> None:
+    """In any case, and through other aliases. A tool that an allow list allows by an alias is not removed, one that
+    an entry denies is, and only that is reported as enforced by the client.
     """
     for aliases in (
         {"Reader": SHELL},
@@ -73,16 +73,16 @@ def test_aliases_are_followed_as_the_gate_follows_them(name: str) -> None:
     ([{"tool_rules": [{"deny": SHELL}], "on_violation": "warn"}, {"on_violation": "deny"}], True),
     ([{"tool_rules": [{"deny": SHELL, "when": [{"path": "$.tenant", "equals": "a"}]}]}], False),
 ])  # fmt: skip
-def test_a_tool_is_taken_away_where_the_stack_refuses_its_calls_in_every_run(
+def test_a_tool_is_removed_if_the_stack_denies_its_calls_in_every_run(
     name: str, policies: list[dict[str, Any]], taken: bool
 ) -> None:
-    """The action is the one that the clause has in the stack."""
+    """The action is that of the clause in the stack."""
     assert has_a_shell(COMPILE[name](stack_of(*policies))) is not taken
 
 
 @pytest.mark.parametrize("name", ["claude", "openai_agents", "pydantic_ai"])
-def test_a_limit_of_a_session_is_not_given_to_a_client_that_counts_a_run(name: str) -> None:
-    """A client counts from 0 in each run: it would let every run of the session use the whole."""
+def test_a_session_limit_is_not_passed_to_a_client_that_counts_runs(name: str) -> None:
+    """A client counts from 0 in each run, so every run of the session could use the whole."""
     limits = {"max_turns": {"max": 5, "scope": "session"}, "max_output_tokens": {"max": 9, "scope": "session"}}
     options = COMPILE[name](stack_of({"limits": limits}))
 
@@ -91,8 +91,8 @@ def test_a_limit_of_a_session_is_not_given_to_a_client_that_counts_a_run(name: s
 
 
 @pytest.mark.parametrize("name", ["claude", "openai_agents", "pydantic_ai"])
-def test_of_several_limits_the_lowest_that_ends_a_run_is_given_to_the_client(name: str) -> None:
-    """A weaker one beside it stays with the supervisor, and so the part counts as not held."""
+def test_the_lowest_of_several_limits_that_end_a_run_is_passed_to_the_client(name: str) -> None:
+    """A weaker one beside it stays with the supervisor, so the clause counts as not enforced by the client."""
     locked = {"locked": True, "limits": {"max_turns": {"max": 5, "action": "warn"}}}
     both = COMPILE[name](stack_of(locked, {"limits": {"max_turns": 7}}))
     alone = COMPILE[name](stack_of({"limits": {"max_turns": 7}}))
@@ -104,7 +104,7 @@ def test_of_several_limits_the_lowest_that_ends_a_run_is_given_to_the_client(nam
 
 
 def test_the_limits_of_a_run_are_the_lowest_of_each_kind() -> None:
-    """Those of which the stack says more are given, and not called held."""
+    """A limit with more conditions is passed on, and not reported as enforced."""
     stack = stack_of(
         {"locked": True, "limits": {"max_turns": 9, "max_cost_usd": {"max": 3, "scope": "session"}}},
         {"limits": {"max_turns": 4, "max_cost_usd": 2, "max_idle_ms": {"max": 5, "action": "warn"}}},
@@ -119,8 +119,8 @@ NOWHERE: Any = None
 @pytest.mark.parametrize(
     "adapter", [ClaudeAdapter({}), CodexAdapter(), AmpAdapter(), McpProxyAdapter(NOWHERE, NOWHERE, warn=print)]
 )
-def test_compiling_changes_nothing_of_the_adapter(adapter: Adapter) -> None:
-    """A plan made for one policy stays what it is when another policy is compiled."""
+def test_compiling_does_not_change_the_adapter(adapter: Adapter) -> None:
+    """The plan for one policy is unchanged when another policy is compiled."""
     strict = stack_of({"tool_rules": [{"deny": SHELL}], "limits": {"max_turns": 3}})
     before = dict(vars(adapter))
     first = adapter.compile(strict)

@@ -1,4 +1,4 @@
-"""Processes of clients: their trees are ended and nothing else, and what they wrote is handled in its order."""
+"""Processes of clients: their trees and nothing else are ended, and their output is handled in order."""
 
 import os
 import signal
@@ -30,7 +30,7 @@ DEAF = "trap '' TERM HUP INT; "
 
 @asynccontextmanager
 async def started(script: str, mark: str | None = None) -> AsyncIterator[anyio.abc.Process]:
-    """A bash that runs `script` in a session of its own, once each sleeper of the script is up."""
+    """A bash that runs `script` in its own session, once each sleeper of the script is running."""
     process = await anyio.open_process(
         ["bash", "-c", f"{script}\necho up; wait; exec sleep 70000"],
         stdout=subprocess.PIPE,
@@ -50,7 +50,7 @@ async def started(script: str, mark: str | None = None) -> AsyncIterator[anyio.a
 
 
 def sleeper(seconds: int) -> str:
-    """A command that says that it is up and then sleeps; fits between single quotes."""
+    """A command that signals its start and then sleeps; fits between single quotes."""
     return f'bash -c "echo up; exec sleep {seconds}"'
 
 
@@ -62,14 +62,14 @@ def sleepers(seconds: int) -> list[int]:
 
 
 async def those_up(seconds: int, many: int) -> list[int]:
-    """So many of them, once they are to be seen: a process has no command for a moment while it becomes another."""
+    """This many of them, once they are visible: a process has no command line while it executes another program."""
     with anyio.fail_after(PATIENCE_S):
         while len(found := sleepers(seconds)) < many:
             await anyio.sleep(0.01)
     return found
 
 
-async def test_a_tree_that_hears_the_terminate_is_gone_without_a_kill() -> None:
+async def test_a_tree_that_obeys_terminate_is_gone_without_a_kill() -> None:
     """Children end with their parent, and the evidence names all of them."""
     async with started(f"{sleeper(70001)} & {sleeper(70001)} &") as process:
         tree = ProcessTree(process.pid)
@@ -84,7 +84,7 @@ async def test_a_tree_that_hears_the_terminate_is_gone_without_a_kill() -> None:
 
 
 async def test_children_that_left_their_session_and_ignore_terminate_are_killed() -> None:
-    """A setsid child is found by ancestry; what does not hear the terminate is reported, then killed."""
+    """A setsid child is found by ancestry. One that ignores the signal is reported, then killed."""
     async with started(f"{DEAF} setsid bash -c '{sleeper(70002)} & wait' & {sleeper(70002)} &") as process:
         tree = ProcessTree(process.pid)
 
@@ -103,13 +103,13 @@ LEAVES: dict[str, tuple[str, int]] = {
     "cleared its environment": ("(env -i bash -c '{} &') ; true", 1),
     "forks without end": ("(while :; do (setsid sleep {} &) ; done) & true", 0),
 }
-"""What a tree does, and how many of it are seen first."""
+"""What a tree does, and how many of its processes are seen first."""
 
 
 @pytest.mark.parametrize("how", LEAVES)
-async def test_whatever_a_tree_does_to_leave_it_is_gone_after_one_kill(how: str) -> None:
-    """Ancestry is remembered; of a double fork into a session of its own only the environment tells; an orphan in the
-    root's session is of the tree without that. All is stopped before anything is killed: nothing is born in between.
+async def test_a_tree_that_tries_to_escape_is_gone_after_one_kill(how: str) -> None:
+    """Ancestry is remembered. A double fork into its own session is found only by its environment; an orphan in the
+    root's session belongs to the tree without that. All are stopped before any is killed, so none is born in between.
     """
     script, orphans = LEAVES[how]
     seconds, mark = 70003 + list(LEAVES).index(how), uuid4().hex
@@ -130,7 +130,7 @@ async def test_whatever_a_tree_does_to_leave_it_is_gone_after_one_kill(how: str)
         assert how != "forked twice" or not set(seen) & unmarked
 
 
-async def test_a_stranger_and_another_run_are_left_alone() -> None:
+async def test_an_unrelated_process_and_another_run_are_left_alone() -> None:
     """Only the run's own mark counts."""
     async with started(f"{sleeper(70007)} &", uuid4().hex) as other, started("true", "mine") as process:
         await ProcessTree(process.pid, mark="mine").kill()
@@ -139,8 +139,8 @@ async def test_a_stranger_and_another_run_are_left_alone() -> None:
         assert len(await those_up(70007, 1)) == 1
 
 
-async def test_a_tree_never_ends_the_process_it_is_run_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A supervisor that itself runs under the same mark does not find itself."""
+async def test_a_tree_never_ends_the_calling_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A supervisor with the same mark does not find itself."""
     async with started("true", "nested") as process:
         monkeypatch.setattr(psutil.Process, "environ", lambda self: {processes.RUN_MARK: "nested"})
         everybody = [psutil.Process(), psutil.Process(process.pid)]
@@ -149,8 +149,8 @@ async def test_a_tree_never_ends_the_process_it_is_run_in(monkeypatch: pytest.Mo
         assert os.getpid() not in ProcessTree(process.pid, mark="nested").snapshot()
 
 
-async def test_the_exit_code_still_reaches_whoever_started_the_root() -> None:
-    """Waiting for the tree does not reap it; of a root that is gone already the tree is empty."""
+async def test_the_exit_code_still_reaches_the_parent_of_the_root() -> None:
+    """Waiting for the tree does not reap it. If the root is gone already, the tree is empty."""
     async with started("true") as process:
         await ProcessTree(process.pid).kill()
         assert await process.wait() == -signal.SIGKILL
@@ -160,8 +160,8 @@ async def test_the_exit_code_still_reaches_whoever_started_the_root() -> None:
         assert await gone.kill() == {"killed": []}
 
 
-async def test_the_rungs_close_then_terminate_then_kill() -> None:
-    """Each rung acts and says what it did; the last one ends the stream."""
+async def test_the_cancel_steps_close_then_terminate_then_kill() -> None:
+    """Each step acts and reports it; the last one ends the stream."""
     async with started(f"{DEAF} {sleeper(70008)} &") as process:
         done: list[str] = []
 
@@ -182,8 +182,8 @@ async def test_the_rungs_close_then_terminate_then_kill() -> None:
         assert sleepers(70008) == []
 
 
-async def test_a_client_without_an_input_to_close_has_no_such_rung() -> None:
-    """A rung that would do nothing is not listed."""
+async def test_a_client_without_an_input_to_close_has_no_such_step() -> None:
+    """A step without effect is not listed."""
     async with started("true") as process:
         rungs = process_cancel_steps(ProcessTree(process.pid))
 
@@ -191,7 +191,7 @@ async def test_a_client_without_an_input_to_close_has_no_such_rung() -> None:
 
 
 async def test_the_evidence_says_what_the_platform_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where no process adopts orphans."""
+    """If no process adopts orphans."""
     monkeypatch.setattr(processes, "GUARDS", False)
 
     assert len((await ProcessTree().kill())["notes"]) == 1
@@ -216,13 +216,13 @@ sys.stdin.read()
 
 
 async def opened(folder: Path) -> None:
-    """It has written all."""
+    """It has written everything."""
     while not (folder / "written").exists():
         await anyio.sleep(0.01)
 
 
-async def test_all_that_was_written_is_handled_first(tmp_path: Path) -> None:
-    """Also what the reader has not come to, and what it has and still works on."""
+async def test_all_output_is_handled_before_the_end(tmp_path: Path) -> None:
+    """Including unread output, and output that the reader is still handling."""
     handled: list[int] = []
 
     async def read(client: ClientProcess, go_on: anyio.Event) -> None:
@@ -247,8 +247,8 @@ async def test_all_that_was_written_is_handled_first(tmp_path: Path) -> None:
     assert (before, after) == ([], [10_000] * 3)
 
 
-async def test_nobody_waits_for_what_is_over(tmp_path: Path) -> None:
-    """Neither after its end nor once it is closed, whoever waited already included."""
+async def test_nothing_waits_for_a_client_that_has_ended(tmp_path: Path) -> None:
+    """Neither after its end nor once it is closed, including callers that were already waiting."""
     async with client_of(WRITING, tmp_path) as client:
         await opened(tmp_path)
         async with anyio.create_task_group() as tasks:
@@ -270,7 +270,7 @@ sys.exit(3)
 
 
 class Pieces:
-    """A stream of bytes that brings these pieces and ends."""
+    """A stream of bytes with these pieces and an end."""
 
     def __init__(self, *pieces: bytes) -> None:
         self._pieces = list(pieces)
@@ -288,12 +288,12 @@ class Pieces:
     ([b"a", b"b", b"\n\n", b"rest"], [b"ab", b"", b"rest"]),
     ([], [b""]),
 ])  # fmt: skip
-async def test_lines_are_put_together_from_pieces(pieces: list[bytes], lines: list[bytes]) -> None:
-    """What the stream ends with is the last."""
+async def test_lines_are_assembled_from_pieces(pieces: list[bytes], lines: list[bytes]) -> None:
+    """The rest at the end of the stream is the last line."""
     assert [line async for line in ByteLines(Pieces(*pieces))] == lines  # type: ignore[arg-type]
 
 
-async def test_a_line_without_end_is_an_error_after_those_before_it() -> None:
+async def test_an_endless_line_is_an_error_after_the_lines_before_it() -> None:
     """Its beginning is kept."""
     lines = ByteLines(Pieces(b"whole\n" + b"x" * 10, b"y" * 10), max_bytes=15)  # type: ignore[arg-type]
     first = await anext(lines)
@@ -304,8 +304,8 @@ async def test_a_line_without_end_is_an_error_after_those_before_it() -> None:
     assert caught.value.start == b"x" * 10 + b"y" * 10
 
 
-async def test_a_client_that_failed_is_reported_with_its_last_words(tmp_path: Path) -> None:
-    """The newest lines, each cut at its front."""
+async def test_a_failed_client_is_reported_with_its_last_output(tmp_path: Path) -> None:
+    """The newest lines, each cut at its start."""
     async with client_of(FAILING, tmp_path) as client:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(client.read_stderr)
@@ -323,8 +323,8 @@ async def test_a_client_that_failed_is_reported_with_its_last_words(tmp_path: Pa
 SLEEPS = "import time; time.sleep(10000)"
 
 
-async def test_leaving_ends_a_client_that_does_not_leave_by_itself(tmp_path: Path) -> None:
-    """Whether it would leave at the end of its input is known, and bounded."""
+async def test_leaving_ends_a_client_that_does_not_exit_by_itself(tmp_path: Path) -> None:
+    """Whether it would exit at the end of its input is known, and the wait is bounded."""
     for leaves in (True, False):
         async with client_of(SLEEPS, tmp_path, leaves=leaves) as client:
             assert client.exit_code is None
@@ -332,10 +332,10 @@ async def test_leaving_ends_a_client_that_does_not_leave_by_itself(tmp_path: Pat
         assert client.exit_code == -9
 
 
-async def test_a_guardian_whose_command_line_is_not_there_yet_is_left_to_end_by_itself(
+async def test_a_guardian_without_a_command_line_yet_is_left_to_exit_by_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As while a program begins: killed by us, it would be taken for one that the agent killed."""
+    """A program has none while it starts. If proctor killed it, it would seem killed by the agent."""
     shown = psutil.Process.cmdline
     empty: set[int] = set()
 
@@ -363,8 +363,8 @@ pathlib.Path("end-of-input").touch()
 
 
 @pytest.mark.parametrize("leaves", [True, False])
-async def test_only_a_client_that_leaves_by_itself_is_given_the_time_to(tmp_path: Path, leaves: bool) -> None:
-    """At the end of its input it does what it has to do and ends; any other is ended with its input still open."""
+async def test_only_a_client_that_exits_by_itself_gets_the_time_for_it(tmp_path: Path, leaves: bool) -> None:
+    """At the end of its input it finishes its work and exits. Any other is ended with its input still open."""
     async with client_of(AT_ITS_END, tmp_path, leaves=leaves) as client:
         assert await anext(aiter(ByteLines(client.stdout))) == b"up"
 
@@ -373,7 +373,7 @@ async def test_only_a_client_that_leaves_by_itself_is_given_the_time_to(tmp_path
 
 
 async def test_a_client_that_has_ended_is_not_waited_for(tmp_path: Path) -> None:
-    """Its streams are closed with it, and nothing of it is left."""
+    """Its streams are closed, and nothing of it remains."""
     async with client_of("print('up')", tmp_path) as client:
         assert await anext(aiter(ByteLines(client.stdout))) == b"up"
         await client.wait_exit()
@@ -384,7 +384,7 @@ async def test_a_client_that_has_ended_is_not_waited_for(tmp_path: Path) -> None
             await (stream.receive() if hasattr(stream, "receive") else stream.send(b"x"))
 
 
-async def test_a_client_that_cannot_be_started_is_named_with_what_to_do(tmp_path: Path) -> None:
+async def test_a_client_that_cannot_be_started_is_named_with_the_remedy(tmp_path: Path) -> None:
     """In one error."""
     with pytest.raises(
         ProviderUnavailableError, match=r"it cannot be started: `.*/none`: no such file or directory; install it"

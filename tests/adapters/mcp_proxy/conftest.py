@@ -1,4 +1,6 @@
-"""A proxy in this process, on the test's own backend, between a real MCP client and a real server process."""
+"""Fixtures: a proxy in this process, on the test's own backend, between a real MCP client and a real
+server process.
+"""
 
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -27,7 +29,7 @@ REAL = Path(__file__).with_name("server.py")
 
 
 class _Pair:
-    """Two ends of a connection in memory, the client's and the proxy's."""
+    """The two ends of a connection in memory, the client's and the proxy's."""
 
     ends_with_client = True
 
@@ -44,7 +46,7 @@ class _Pair:
         """Nothing: whoever sends waits."""
 
     def hang_up(self) -> None:
-        """Close the proxy's end, as the end of its process does."""
+        """Close the proxy's end, as its process does when it exits."""
         self._to_proxy[1].close()
         self._to_client[0].close()
 
@@ -55,7 +57,7 @@ class _Pair:
 
 
 class Proxied:
-    """A client behind the proxy, and what is to be seen of it."""
+    """A client behind the proxy, and its observable state."""
 
     def __init__(self, client: Client, store: Store, notices: list[str], warnings: list[str]) -> None:
         self.client = client
@@ -65,7 +67,7 @@ class Proxied:
         self.noticed = anyio.Event()
 
     async def tools(self) -> list[str]:
-        """The names the client is shown."""
+        """The names that the client is shown."""
         return [tool.name for tool in (await self.client.list_tools()).tools]
 
     async def call(self, name: str, **arguments: Any) -> Any:
@@ -77,14 +79,14 @@ class Proxied:
         return bool(result.is_error), result.content[0].text
 
     async def events(self, *types: str) -> list[Event]:
-        """What is stored, of these types if any are given."""
+        """The stored events, of these types if any are given."""
         [run] = await self.store.runs()
         found = [event async for event in self.store.read(run.session_id)]
         return [event for event in found if not types or event.type in types]
 
 
 class Bench:
-    """Makes proxies; `error` is what the last one ended with."""
+    """Creates proxies; `error` is the last one's error."""
 
     def __init__(self, tmp_path: Path) -> None:
         self.dir = tmp_path
@@ -107,8 +109,8 @@ class Bench:
         callbacks: dict[str, Any] | None = None,
         **serving: Any,
     ) -> AsyncIterator[Proxied]:
-        """A connected client, which answers what the server asks by these. Leaving it hangs up and waits for the
-        proxy's end.
+        """A connected client, which answers the server's requests with these. At exit it disconnects and waits for
+        the proxy's end.
         """
         pair, kept, warnings = _Pair(), store or MemoryStore(), list[str]()
         serving.setdefault("upstream", CommandUpstream(command or self.command))
@@ -125,7 +127,7 @@ class Bench:
 
         async def run() -> None:
             try:
-                with anyio.CancelScope(shield=True):  # it ends when its client has hung up
+                with anyio.CancelScope(shield=True):  # it ends when its client has disconnected
                     await serve(kept, order, warn=warnings.append)
             except Exception as error:
                 self.error = error
@@ -142,7 +144,7 @@ class Bench:
 
     @asynccontextmanager
     async def gated(self, answer: Answering) -> AsyncIterator[Client]:
-        """A connected client behind a gate of the test's own."""
+        """A connected client behind the test's own gate."""
         pair = _Pair()
         adapter = McpProxyAdapter(CommandUpstream(self.command), pair, warn=self.warned.append)
 
@@ -159,5 +161,5 @@ class Bench:
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Bench:
-    """Proxies before the small server."""
+    """Proxies with the small server."""
     return Bench(tmp_path)

@@ -1,4 +1,4 @@
-"""An MCP server of the standard library alone, so that one starts in a moment: tools that leave traces."""
+"""An MCP server on the standard library alone, so that it starts quickly; its tools leave traces."""
 
 import json
 import os
@@ -18,7 +18,7 @@ TOOLS: dict[str, dict[str, Any]] = {
 
 
 def called(name: str, arguments: dict[str, Any]) -> dict[str, Any] | None:
-    """The result of a call, or None when there will be none."""
+    """The result of a call, or None if there will be none."""
     if name in ("read", "write"):
         Path(arguments["path"]).write_text(arguments.get("text", ""))
         return {"content": [{"type": "text", "text": "wrote it"}]}
@@ -53,7 +53,7 @@ def answer(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def noted(method: str) -> None:
-    """Write down what was asked, if somebody wants to know."""
+    """Log a request, if enabled."""
     if log := os.environ.get("QUICK_LOG"):
         with Path(log).open("a") as file:
             print(method, file=file)

@@ -1,4 +1,4 @@
-"""A small real MCP server for the tests: tools that leave traces or ask their client, a resource, a prompt."""
+"""A small real MCP server for tests: tools that leave traces or ask their client, a resource, a prompt."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ def ask(topic: str) -> str:
 
 
 class Name(BaseModel):
-    """What a person is asked for."""
+    """The field that a person is asked for."""
 
     name: str
 
 
 @server.tool()
 async def complete(text: str, ctx: Context[Any, Any]) -> str:
-    """Have the client's model go on with a text."""
+    """Let the client's model continue a text."""
     message = SamplingMessage(role="user", content=TextContent(type="text", text=text))
     answer = await ctx.session.create_message([message], max_tokens=9)
     content: Any = answer.content

@@ -1,4 +1,4 @@
-"""Real servers that ask their clients through the proxy, and what their tools are called in a policy."""
+"""Real servers that ask their clients through the proxy, and the names of their tools in policies."""
 
 import sys
 from collections.abc import Callable
@@ -14,7 +14,7 @@ COMMAND = [sys.executable, str(Path(__file__).with_name("server.py"))]
 
 
 class Person:
-    """Answers what a server asks, when `may` is set."""
+    """Answers a server's requests, if `may` is set."""
 
     def __init__(self) -> None:
         self.questions: list[str] = []
@@ -38,8 +38,8 @@ class Person:
 
 
 async def test_a_tool_that_asks_its_client_gets_the_answer(bench: Any) -> None:
-    """While its call is under way; what was asked is no call, and the call's output is recorded. Meanwhile other
-    calls are judged: nothing is held up, and nothing slips by.
+    """While its call is active. The request is no call, and the call's output is recorded. Meanwhile other calls are
+    evaluated; none is blocked or missed.
     """
     person = Person()
     policy = "{name: p, on_violation: deny, tool_rules: [{deny: [bash]}]}"
@@ -86,11 +86,10 @@ CALLS: list[tuple[str, dict[str, str]]] = [
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_what_a_servers_tools_are_called_in_a_policy(bench: Any) -> None:
-    """A portable name means what the tools of a server without a name are mostly called, as on the functions of a
-    framework; a named server's tools are those of no agent. Two servers that offer one tool are told apart by their
-    names, under one policy, each with its own record; a denied tool asks nobody, as the server never hears of the
-    call.
+async def test_the_names_of_servers_tools_in_a_policy(bench: Any) -> None:
+    """For a server without a name, a portable name means the usual tool names, as for a framework's functions; a
+    named server's tools are no agent's. Two servers with the same tool differ by their names under one policy, and
+    each has its own log. A denied tool never asks, as the server does not get the call.
     """
     person = Person()
     refused, names = {}, {}

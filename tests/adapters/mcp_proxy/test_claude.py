@@ -1,4 +1,4 @@
-"""The real Claude Code, with the proxy as its MCP server."""
+"""The real Claude Code with the proxy as its MCP server."""
 
 import json
 import sys
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.claude
 
 
 def governed(claude: Any, tmp_path: Path, policy: str, **env: str) -> tuple[str, ...]:
-    """The client's arguments for a server behind the proxy; the model is shown every tool from the first."""
+    """The client's arguments for a server behind the proxy; the model is shown every tool from the start."""
     claude.env |= {"ENABLE_TOOL_SEARCH": "false", "MCP_CONNECTION_NONBLOCKING": "false"}
     file = tmp_path / "policy.yaml"
     file.write_text(policy)
@@ -24,8 +24,8 @@ def governed(claude: Any, tmp_path: Path, policy: str, **env: str) -> tuple[str,
     return ("--mcp-config", config, "--strict-mcp-config", "--allowedTools", "mcp__quick")
 
 
-def test_claude_code_sees_and_calls_only_what_the_policy_lets_it(claude: Any, tmp_path: Path) -> None:
-    """A denied tool is not offered; of parallel calls as many run as the limit has left."""
+def test_claude_code_sees_and_calls_only_allowed_tools(claude: Any, tmp_path: Path) -> None:
+    """A denied tool is not offered. Of parallel calls, only as many run as the limit allows."""
     api, store = claude.api, tmp_path / "store.db"
     arguments = governed(
         claude,
@@ -55,8 +55,8 @@ def test_claude_code_sees_and_calls_only_what_the_policy_lets_it(claude: Any, tm
     assert dict(rows)["tool_call_denied"] == 3
 
 
-def test_claude_code_acts_on_the_notice_that_the_tools_have_changed(claude: Any, tmp_path: Path) -> None:
-    """Once a call has opened another tool and used itself up, the client asks for the list anew."""
+def test_claude_code_reacts_to_a_changed_list_of_tools(claude: Any, tmp_path: Path) -> None:
+    """Once a call has enabled another tool and exhausted itself, the client requests the list again."""
     api, log = claude.api, tmp_path / "asked"
     arguments = governed(
         claude,

@@ -1,4 +1,4 @@
-"""What goes wrong around the proxy: a clear error each time, nobody left waiting."""
+"""Failures around the proxy: each is a clear error, and no client waits for ever."""
 
 import json
 import sys
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_a_server_that_dies_fails_its_calls_and_the_run(bench: Any) -> None:
-    """The call under way is answered with an error and recorded as failed; the run says what happened."""
+    """The active call is answered with an error and recorded as failed, and the run has the reason."""
     async with bench.proxied("{name: p}") as proxied:
         is_error, text = await proxied.outcome("crash")
 
@@ -52,7 +52,7 @@ FAILED = "connection to the MCP server failed"
     ],
     ids=["no program", "only exits", "says nothing", "nobody listens", "allows nothing", "ambiguous name"],
 )
-async def test_a_session_that_cannot_begin_leaves_nobody_waiting(
+async def test_a_session_that_cannot_start_fails_its_clients_handshake(
     bench: Any,
     monkeypatch: pytest.MonkeyPatch,
     policy: str,
@@ -61,7 +61,7 @@ async def test_a_session_that_cannot_begin_leaves_nobody_waiting(
     says: str,
     shows: str,
 ) -> None:
-    """The client's handshake fails rather than hangs, before its own patience ends, and the error says why."""
+    """Before the client's own timeout, with the reason."""
     if serving.get("command") == MUTE:
         monkeypatch.setattr("proctor.adapters.mcp_proxy.relay.HANDSHAKE_S", 0.3)
     with pytest.raises(BaseException) as refused:  # noqa: PT011 - the client's own, whichever it is
@@ -74,8 +74,8 @@ async def test_a_session_that_cannot_begin_leaves_nobody_waiting(
 
 
 @pytest.mark.parametrize("how", ["hangs up", "ends its stream"])
-async def test_a_server_at_an_address_that_fails_in_a_call_fails_the_call(bench: Any, how: str) -> None:
-    """The client has its answer. Without a connection the run is over, too."""
+async def test_an_http_server_that_fails_in_a_call_fails_the_call(bench: Any, how: str) -> None:
+    """The client gets an answer. If the connection is lost, the run ends too."""
     with failing_server(how) as url:
         async with bench.proxied("{name: p}", upstream=UrlUpstream(url)) as proxied:
             with suppress(MCPError):
@@ -121,8 +121,8 @@ async def test_a_server_over_http_that_does_not_end_its_session_holds_nobody_up(
     assert (bench.error, last.type) == (None, "run_completed")
 
 
-async def test_a_connection_that_ends_leaves_the_servers_of_others_alone(bench: Any) -> None:
-    """Clients over HTTP share a run, and each has a server of its own."""
+async def test_a_closed_connection_does_not_affect_the_servers_of_others(bench: Any) -> None:
+    """HTTP clients share a run, and each has its own server."""
     upstream = CommandUpstream(bench.command)
     with anyio.fail_after(PATIENCE_S):
         async with upstream.connect("run-1") as (answers, requests):
@@ -146,7 +146,7 @@ def words(error: BaseException) -> str:
 
 @contextmanager
 def failing_server(how: str) -> Iterator[str]:
-    """A server that begins as it should and fails in every call, or answers it at length; gives its URL."""
+    """A server that starts normally and fails in every call, or answers it at length; returns its URL."""
 
     def answer(request: loopback.Exchange) -> None:
         if request.method == "DELETE":
@@ -180,7 +180,7 @@ def failing_server(how: str) -> Iterator[str]:
         server.close()
 
 
-async def test_what_is_no_message_is_reported_and_passed_over(bench: Any) -> None:
+async def test_output_that_is_no_message_is_reported_and_skipped(bench: Any) -> None:
     """A server that prints beside the protocol does not end the session."""
     async with bench.proxied("{name: p}") as proxied:
         answered = await proxied.outcome("babble")
@@ -190,8 +190,8 @@ async def test_what_is_no_message_is_reported_and_passed_over(bench: Any) -> Non
     assert bench.error is None
 
 
-async def test_the_pipes_of_this_process_carry_messages_of_any_size() -> None:
-    """Lines are put together from pieces, what is no message is told apart, and large answers are whole."""
+async def test_standard_input_and_output_carry_messages_of_any_size() -> None:
+    """Lines are assembled from pieces, other output is distinguished, and large answers are whole."""
     import os
 
     reads, their_writes = os.pipe()
@@ -228,7 +228,7 @@ async def test_the_pipes_of_this_process_carry_messages_of_any_size() -> None:
 
 
 def test_a_tools_output_is_its_structure_or_its_text() -> None:
-    """Rules read the structured content; text blocks are joined; other blocks stay as they are."""
+    """Rules read the structured content. Text blocks are joined, and other blocks unchanged."""
     image = [{"type": "image", "data": "x"}]
 
     assert output_of({"structuredContent": {"a": 1}, "content": []}) == {"a": 1}
@@ -243,5 +243,5 @@ def test_a_tools_output_is_its_structure_or_its_text() -> None:
     ("http://a@b:c@[::1]:80/", "http://[::1]:80/"),
 ])  # fmt: skip
 def test_an_address_is_recorded_without_its_secrets(url: str, label: str) -> None:
-    """Neither who asks, nor the query, nor the fragment."""
+    """Without the user, the query and the fragment."""
     assert UrlUpstream(url).label == label

@@ -1,4 +1,4 @@
-"""The proxy's gate: what is refused never reaches the server, and what is allowed is recorded first."""
+"""The proxy's gate: a denied call never reaches the server, and an allowed one is recorded first."""
 
 from functools import partial
 from typing import Any
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_a_call_is_recorded_before_it_runs(bench: Any) -> None:
-    """While the server still works on a call, its start is in the store, with its input."""
+    """While the server handles a call, its start is in the store, with its input."""
     target = bench.dir / "started"
     async with bench.proxied("{name: p}") as proxied, anyio.create_task_group() as tasks:
         tasks.start_soon(partial(proxied.call, "hang", path=str(target)))
@@ -39,7 +39,7 @@ async def test_a_call_is_recorded_before_it_runs(bench: Any) -> None:
 
 
 async def test_parallel_calls_share_one_budget(bench: Any) -> None:
-    """Of eight calls at once under a limit of three, three run."""
+    """Of eight concurrent calls and a limit of three, three run."""
     policy = "{name: p, limits: {max_tool_calls: {max: 3, action: deny}}}"
     async with bench.proxied(policy) as proxied, anyio.create_task_group() as tasks:
         for n in range(8):
@@ -49,7 +49,7 @@ async def test_parallel_calls_share_one_budget(bench: Any) -> None:
 
 
 async def test_a_tool_that_fails_is_recorded_as_failed_and_passed_on_unchanged(bench: Any) -> None:
-    """The server's own error reaches the client; a rule that needs success is not satisfied by it."""
+    """The client gets the server's own error, and a rule that needs success is not satisfied."""
     policy = "{name: p, on_violation: deny, rules: [{type: before, first: fail, then: add}]}"
     async with bench.proxied(policy) as proxied:
         is_error, text = await proxied.outcome("fail")
@@ -62,8 +62,8 @@ async def test_a_tool_that_fails_is_recorded_as_failed_and_passed_on_unchanged(b
     assert after
 
 
-async def test_another_process_approves_a_held_call(bench: Any) -> None:
-    """The call runs after the answer came through the store's file, and not before."""
+async def test_another_process_approves_a_pending_call(bench: Any) -> None:
+    """The call runs after the answer arrived through the store's file, and not before."""
     target = bench.dir / "approved"
     policy = "{name: p, tool_rules: [{deny: [write], action: request_approval}]}"
     existed = True
@@ -82,8 +82,8 @@ async def test_another_process_approves_a_held_call(bench: Any) -> None:
     assert [event.by for event in granted] == ["ana"]
 
 
-async def test_a_call_the_client_takes_back_while_it_is_held_does_not_run(bench: Any) -> None:
-    """A cancelled request is withdrawn from the gate; a later answer changes nothing."""
+async def test_a_pending_call_that_the_client_cancels_does_not_run(bench: Any) -> None:
+    """It is withdrawn from the gate, and a later answer has no effect."""
     target = bench.dir / "withdrawn"
     policy = "{name: p, tool_rules: [{deny: [write], action: request_approval}]}"
     async with bench.proxied(policy) as proxied:
@@ -136,7 +136,7 @@ async def test_a_call_that_is_cancelled_as_it_is_allowed_does_not_run_and_has_fa
 
 
 async def test_a_policy_that_cancels_ends_the_run_and_every_call_has_an_answer(bench: Any) -> None:
-    """The refused call and the one under way are answered; then the server's process is gone."""
+    """The denied call and the active one are answered; then the server's process is gone."""
     target, never = bench.dir / "pid", bench.dir / "never"
     policy = "{name: p, tool_rules: [{deny: [write]}]}"
     answers: list[tuple[bool, str]] = []
@@ -156,8 +156,8 @@ async def test_a_policy_that_cancels_ends_the_run_and_every_call_has_an_answer(b
     assert not psutil.pid_exists(int(target.read_text()))
 
 
-async def test_a_store_that_cannot_be_written_refuses(bench: Any) -> None:
-    """No record, no call: the file is not written and the proxy ends with the store's error."""
+async def test_a_store_that_cannot_be_written_denies(bench: Any) -> None:
+    """No event, no call: the file is not written, and the proxy ends with the store's error."""
     target = bench.dir / "never"
     store = FaultyStore(fails_at=2, stays_broken=True)
     async with bench.proxied("{name: p}", store=store) as proxied:
@@ -168,8 +168,8 @@ async def test_a_store_that_cannot_be_written_refuses(bench: Any) -> None:
     assert isinstance(bench.error, StoreError)
 
 
-async def test_a_call_as_a_task_is_refused(bench: Any) -> None:
-    """A task would be over before its work is: it is no evidence that the call completed."""
+async def test_a_call_as_a_task_is_denied(bench: Any) -> None:
+    """A task would be answered before its work is done, so its result would be no evidence."""
     from mcp import MCPError
     from mcp.types import CallToolRequest, CallToolRequestParams, CallToolResult
 

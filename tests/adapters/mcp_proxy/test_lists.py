@@ -1,4 +1,4 @@
-"""What the proxy shows: tools that could be called now, and everything else as the server sent it."""
+"""The proxy's lists: only tools that could be called now; everything else as the server sent it."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,8 +10,8 @@ pytestmark = pytest.mark.anyio
 ALL = {"read", "write", "add", "fail", "crash", "babble", "hang"}
 
 
-async def test_tools_that_could_not_be_called_are_not_shown(bench: Any) -> None:
-    """Denied tools are left out, over all pages of the server's list."""
+async def test_tools_that_could_not_be_called_are_not_listed(bench: Any) -> None:
+    """Denied tools are omitted from all pages of the server's list."""
     async with bench.proxied("{name: p, tool_rules: [{deny: [write, babble]}]}") as proxied:
         first = await proxied.client.list_tools()
         second = await proxied.client.list_tools(cursor=first.next_cursor)
@@ -20,8 +20,8 @@ async def test_tools_that_could_not_be_called_are_not_shown(bench: Any) -> None:
     assert shown == ALL - {"write", "babble"}
 
 
-async def test_the_client_is_told_when_the_list_changes(bench: Any) -> None:
-    """The notice comes when a rule closes a tool, and not for a call that closes none."""
+async def test_the_client_is_notified_when_the_list_changes(bench: Any) -> None:
+    """When a rule disables a tool, and not for a call without this effect."""
     policy = "{name: p, on_violation: deny, rules: [{type: count, tool: add, max: 2}]}"
     async with bench.proxied(policy) as proxied:
         assert proxied.client.server_capabilities.tools.list_changed
@@ -38,7 +38,7 @@ async def test_the_client_is_told_when_the_list_changes(bench: Any) -> None:
     assert ("add" in before, "add" in after) == (True, False)
 
 
-async def test_a_named_servers_tools_are_judged_as_agents_spell_them(bench: Any) -> None:
+async def test_a_named_servers_tools_have_the_names_that_agents_use(bench: Any) -> None:
     """With a server name the policy sees `mcp__NAME__tool`; the agent and the server see the tool's own name."""
     policy = "{name: p, on_violation: deny, tool_rules: [{allow: ['mcp__files__a*', write]}]}"
     async with bench.proxied(policy, server="files") as proxied:
@@ -58,11 +58,11 @@ async def test_a_named_servers_tools_are_judged_as_agents_spell_them(bench: Any)
     ("metadata: {trusted_servers: [quick]},", "allow: [read-only]", ["read"]),
     ("metadata: {trusted_servers: [quick]},", "deny: [destructive, '*add']", ["read"]),
 ])  # fmt: skip
-async def test_annotations_name_the_tools_of_a_server_that_the_policy_trusts(
+async def test_annotations_name_the_tools_of_a_trusted_server(
     bench: Any, trusts: str, rule: str, offered: list[str]
 ) -> None:
-    """What says nothing of itself is destructive. Without trust `read-only` is a name like any other, and no tool has
-    it, so nothing is allowed by it.
+    """A tool without annotations is destructive. Without trust, `read-only` is an ordinary name that no tool has, so
+    it allows nothing.
     """
     async with bench.proxied(
         f"{{name: p, on_violation: deny, {trusts} tool_rules: [{{{rule}}}]}}", server="quick"
@@ -70,8 +70,8 @@ async def test_annotations_name_the_tools_of_a_server_that_the_policy_trusts(
         assert await proxied.tools() == offered
 
 
-async def test_a_server_that_offers_more_than_when_it_was_read_is_not_believed(bench: Any) -> None:
-    """A tool that appears later has no annotation the policy could go by: it is neither shown nor called."""
+async def test_tools_that_a_server_adds_later_are_not_trusted(bench: Any) -> None:
+    """They have no annotation that the policy could use, so they are neither listed nor callable."""
     from proctor.adapters.mcp_proxy.tools import Visibility
 
     visibility = Visibility(list, {"read"})
@@ -105,8 +105,8 @@ async def test_a_change_between_two_pages_is_announced() -> None:
     assert looked == [2, 1, 3, 0]
 
 
-async def test_everything_but_tools_goes_through_untouched(bench: Any) -> None:
-    """Resources, prompts and progress of a server made with the MCP library, though a policy allows no tool."""
+async def test_everything_but_tools_passes_unchanged(bench: Any) -> None:
+    """Resources, prompts and progress of a server written with the MCP library, although a policy allows no tool."""
     policy = "{name: p, tool_rules: [{allow: [count]}]}"
     steps: list[float] = []
 
@@ -126,8 +126,8 @@ async def test_everything_but_tools_goes_through_untouched(bench: Any) -> None:
     assert steps == [1, 2, 3]
 
 
-async def test_what_cannot_be_counted_is_reported_beforehand(bench: Any) -> None:
-    """MCP carries no usage: a cost limit is named to the operator, a call limit is not."""
+async def test_a_limit_that_cannot_be_counted_is_reported_beforehand(bench: Any) -> None:
+    """MCP has no usage: the operator is warned of a cost limit, not of a call limit."""
     policy = "{name: org, limits: {max_cost_usd: 5, max_tool_calls: 9}}"
     async with bench.proxied(policy) as proxied:
         warnings = list(proxied.warnings)

@@ -1,4 +1,4 @@
-"""`proctor mcp` as a process of its own: exit codes, signals, standard input and output, HTTP."""
+"""`proctor mcp` as a process: exit codes, signals, standard input and output, HTTP."""
 
 import json
 import shlex
@@ -39,8 +39,8 @@ def arguments(folder: Path, policy: str, *more: str) -> list[str]:
 
 
 def test_bad_usage_and_bad_policies_exit_with_2(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """No server is started; the message says what is wrong. Whoever can connect can call tools: only loopback is
-    listened on.
+    """No server is started, and the message says what is wrong. Any process that can connect can call tools, so it
+    listens only on loopback.
     """
     for policy, more, why in (
         ("{name: p}", ("--url", "http://127.0.0.1:1/mcp", "--", "x"), "--url"),
@@ -64,8 +64,8 @@ GARBAGE = "print('gar\\x1b[31mbage', flush=True); input()"
     (["--", sys.executable, "-S", "-c", GONE], "server ended"),
 ])  # fmt: skip
 def test_a_server_that_fails_is_reported_to_both_sides(tmp_path: Path, server: list[str], why: str) -> None:
-    """The agent's request is answered, also one that comes after the server's end, a person reads one line about it,
-    and the exit code is 3.
+    """The agent's request is answered, even after the server's end. The operator gets one line, and the exit code is
+    3.
     """
     with subprocess.Popen(
         [proctor(), *arguments(tmp_path, "{name: p}", *server)],
@@ -94,7 +94,7 @@ def test_a_server_that_fails_is_reported_to_both_sides(tmp_path: Path, server: l
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 async def test_a_signal_ends_the_proxy_and_its_server(tmp_path: Path, sent: signal.Signals) -> None:
-    """The server's process does not outlive the proxy, and the run has its end; one Ctrl-C more changes nothing."""
+    """The server's process does not outlive the proxy, and the run has its end. A second Ctrl-C changes nothing."""
     pid_file = tmp_path / "pid"
     call = {"name": "hang", "arguments": {"path": str(pid_file)}}
     line = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}) + "\n"
@@ -136,8 +136,8 @@ def test_a_client_that_leaves_without_reading_its_answers_has_just_left(tmp_path
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_clients_over_http_share_one_run(tmp_path: Path) -> None:
-    """Two sessions of the protocol spend one budget; the server itself is reached over HTTP too."""
+async def test_http_clients_share_one_run(tmp_path: Path) -> None:
+    """Two sessions of the protocol spend one budget. The server itself is reached over HTTP too."""
     policy = "{name: p, limits: {max_tool_calls: {max: 2, action: deny}}}"
     (tmp_path / "inner").mkdir()
     notices: list[str] = []
@@ -163,8 +163,8 @@ async def test_clients_over_http_share_one_run(tmp_path: Path) -> None:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_a_client_that_hangs_up_ends_its_calls_alone(tmp_path: Path) -> None:
-    """That is no error, and the run goes on with other clients."""
+async def test_a_client_that_disconnects_ends_only_its_own_calls(tmp_path: Path) -> None:
+    """This is no error, and the run continues with other clients."""
     pid_file = tmp_path / "pid"
     with anyio.fail_after(PATIENCE_S):
         with ProxyOverHttp(tmp_path, policy="{name: p}") as (url, _):
@@ -200,10 +200,8 @@ def test_a_run_that_is_cancelled_answers_every_request_over_http(tmp_path: Path)
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_clients_that_went_without_a_word_keep_no_other_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The session that waits longest makes room, with its server; one whose client is there goes on."""
+async def test_clients_that_vanished_do_not_block_new_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The session that has been idle longest is closed, with its server. A session with a connected client stays."""
     monkeypatch.setattr(downstream, "_MOST_SESSIONS", 3)
     urls: list[str] = []
     order = Serving(
@@ -232,7 +230,7 @@ async def test_clients_that_went_without_a_word_keep_no_other_out(
 @pytest.mark.anyio
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_a_cancelled_run_exits_with_1_after_its_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Over its own pipes: the refused call is answered, then the process says why it ended."""
+    """Over its own pipes: the denied call is answered, then the process reports the reason."""
     monkeypatch.setattr("mcp.client.stdio.PROCESS_TERMINATION_TIMEOUT", PATIENCE_S)
     target = tmp_path / "never"
     command = [*PROCTOR, *arguments(tmp_path, "{name: p, tool_rules: [{deny: [write]}]}", "--", *QUICK)]

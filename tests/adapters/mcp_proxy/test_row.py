@@ -1,4 +1,4 @@
-"""What the proxy is seen to do, for its row of the matrix."""
+"""The proxy's verified capabilities, for its row of the matrix."""
 
 from typing import Any
 
@@ -16,19 +16,19 @@ DENY = "{name: p, on_violation: %s, tool_rules: [{deny: [write], tell_model: not
 
 @pytest.mark.anyio
 class TestProxy(Evidence):
-    """Before a real server."""
+    """With a real server."""
 
     row = "mcp"
 
     @pytest.fixture(autouse=True)
     def place(self, bench: Any) -> None:
-        """The proxy, and what it declares."""
+        """The proxy, and its declared capabilities."""
         self.bench = bench
         adapter = McpProxyAdapter(CommandUpstream(bench.command), bench, warn=print)
         self.capabilities: Capabilities = adapter.capabilities
 
     async def test_a_denied_call_has_no_effect_and_the_next_one_runs(self) -> None:
-        """Both are recorded before the server hears of them; the server says nothing of tokens."""
+        """Both are recorded before the server gets them. The server reports no tokens."""
         target = self.bench.dir / "never"
         async with self.bench.proxied(DENY % "deny") as proxied:
             refused = await proxied.outcome("write", path=str(target))
@@ -43,7 +43,7 @@ class TestProxy(Evidence):
         self.saw(self.capabilities, gate="all", deny_ends_turn=False, usage="none", reports_cost=False)
 
     async def test_an_input_of_the_gates_own_is_what_the_server_gets(self) -> None:
-        """Not the one the client sent."""
+        """Not the one that the client sent."""
 
         async def other(call: ToolCall) -> GateAnswer:
             return GateAnswer(allowed=True, input={"a": 1, "b": 5})
@@ -62,7 +62,7 @@ class TestProxy(Evidence):
         self.saw(self.capabilities, narrow="write" not in offered)
 
     async def test_a_cancel_ends_the_server(self) -> None:
-        """By the policy: nothing that the proxy has started is alive."""
+        """By the policy: no process that the proxy started is alive."""
         before = psutil.Process().children(recursive=True)
         async with self.bench.proxied(DENY % "cancel") as proxied:
             started = [one for one in psutil.Process().children(recursive=True) if one not in before]

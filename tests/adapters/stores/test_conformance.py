@@ -1,4 +1,4 @@
-"""The shipped suite of the Store port, run against our own stores on both backends.
+"""The shipped conformance suite for stores, on proctor's own stores with both backends.
 
 Of the two versions of PostgreSQL, one runs on each backend.
 """
@@ -64,7 +64,7 @@ def debians() -> Iterator[OwnServer]:
 
 @needs_debians_server
 class TestOldestPostgresStore(PostgresStoreChecks):
-    """Of the oldest version of PostgreSQL that is tested."""
+    """The oldest supported version of PostgreSQL."""
 
     @pytest.fixture
     def anyio_backend(self) -> str:

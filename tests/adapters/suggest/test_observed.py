@@ -1,4 +1,4 @@
-"""What is like a call, and what is observed of an input: the host of an address."""
+"""Calls similar to an approved one, and observations about an input, such as the host of an address."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from proctor.supervisor.machine.pending_approvals import is_like
 
 
 def alike(name: str, granted: dict[str, Any], later: dict[str, Any]) -> bool:
-    """Whether a later call is like one that was granted, by what is recorded of the grant."""
+    """Whether a later call is similar to an approved one, by the recorded approval."""
     found = like_of(call(name, granted), CLAUDE_TOOLS)
     assert found is not None
     return is_like(call(name, later), found.entry, granted)
@@ -35,7 +35,7 @@ WRITE = {"file_path": "/work/app/a.py", "content": "x = 1"}
     ("Write", WRITE, {"file_path": "/work/app/below/c.py", "content": ""}),
     ("deploy", {"to": "staging", "timeout": 5}, {"to": "staging", "timeout": 9}),
 ])  # fmt: skip
-def test_its_like_differs_in_what_does_not_matter(name: str, granted: Any, later: Any) -> None:
+def test_a_similar_call_differs_in_irrelevant_parts(name: str, granted: Any, later: Any) -> None:
     """Arguments of the same subcommand, another file of the folder, another text in it."""
     assert alike(name, granted, later)
 
@@ -60,18 +60,18 @@ def test_its_like_differs_in_what_does_not_matter(name: str, granted: Any, later
     ("pay", {"amount": 10, "to": ["ana"]}, {"amount": 10, "to": ["ana", "eve"]}),
     ("pay", {"amount": 10, "order": {"to": "ana"}}, {"amount": 10, "order": {"to": "eve"}}),
 ])  # fmt: skip
-def test_nothing_else_is_like_it(name: str, granted: Any, later: Any) -> None:
-    """Another program beside it, another amount, another folder, one input more."""
+def test_no_other_call_is_similar(name: str, granted: Any, later: Any) -> None:
+    """Another program beside it, another amount, another folder, an additional input."""
     assert not alike(name, granted, later)
 
 
 @pytest.mark.parametrize("line", ["$TOOL push", "git $(cat what)", 'python -c "import x"', "eval $x"])
-def test_what_cannot_be_read_is_like_nothing(line: str) -> None:
-    """There is no entry to offer: it would admit nothing, not even the call itself."""
+def test_no_call_is_similar_to_an_unparsable_one(line: str) -> None:
+    """No entry could match it, not even the call itself."""
     assert like_of(call("Bash", {"command": line}), CLAUDE_TOOLS) is None
 
 
-def test_a_call_that_its_run_left_open_is_learnt_though_a_later_run_uses_its_id() -> None:
+def test_an_unfinished_call_is_learnt_even_if_a_later_run_reuses_its_id() -> None:
     """An id names a call within its run."""
     began: list[events.Event] = [
         each
@@ -87,7 +87,7 @@ SAID = "read https://good.example/docs and ftp://good.example/x"
 
 
 def answer(url: str) -> str:
-    """Whether an address may be fetched, of which the user has to have said the host."""
+    """Whether an address may be fetched whose host the user must have mentioned."""
     rule = {"type": "provenance", "tool": "fetch", "path": "$.url", "extract": HOST, "from": ["user_message"]}
     written = {"version": 1, "name": "p", "on_violation": "deny", "rules": [rule]}
     monitor = compile_policy(merge_policies(parse_policies(written))).monitor(RunContext())
@@ -97,8 +97,8 @@ def answer(url: str) -> str:
 
 @pytest.mark.parametrize("path", ["", "/", "/x?y#z", "?x", "#x"])
 @pytest.mark.parametrize("start", ["https://", "http://", "HTTPS://", ""])
-def test_another_page_of_a_host_that_was_said_passes(start: str, path: str) -> None:
-    """With the scheme of either, or without one."""
+def test_another_page_of_a_mentioned_host_is_allowed(start: str, path: str) -> None:
+    """With any scheme, or without one."""
     assert host_of(f"{start}good.example{path}") == "good.example"
     assert answer(f"{start}good.example{path}") == "allow"
 
@@ -116,7 +116,7 @@ OTHERS = [
 ]  # fmt: skip
 
 
-def test_an_address_of_another_host_does_not_pass() -> None:
-    """Also where some programs read it as an address of the host that was said, and others do not."""
+def test_an_address_of_another_host_is_denied() -> None:
+    """Even if some programs parse it as one of the mentioned host."""
     for url in OTHERS:
         assert answer(url) == "deny", url

@@ -1,4 +1,4 @@
-"""What is exported of runs: attributes, meters, spans."""
+"""The exported telemetry of runs: attributes, metrics, spans."""
 
 import os
 import subprocess
@@ -41,7 +41,7 @@ SCRIPT = "name: agent\nsteps: [{call: bash, input: {command: 'echo $TRACEPARENT 
 
 
 class Collector:
-    """An OTLP receiver on loopback; keeps the spans and the names of the metrics it is sent."""
+    """An OTLP receiver on loopback; stores the spans and the names of the metrics."""
 
     def __init__(self) -> None:
         self.spans: list[Span] = []
@@ -73,7 +73,7 @@ def proctor(*arguments: str, folder: Path, **env: str) -> subprocess.CompletedPr
 
 
 def test_a_run_on_the_command_line_is_sent_to_a_collector(collector: Collector, tmp_path: Path) -> None:
-    """Part of the trace that the environment names; the agent's processes are part of the run."""
+    """In the trace that the environment names. The agent's processes are part of the run."""
     (tmp_path / "agent.yaml").write_text(SCRIPT)
     (tmp_path / "work").mkdir()
     ran = proctor(
@@ -93,8 +93,8 @@ def test_a_run_on_the_command_line_is_sent_to_a_collector(collector: Collector, 
     assert {"proctor.runs", "proctor.decisions", "gen_ai.client.operation.duration"} <= collector.metrics
 
 
-def test_a_collector_that_does_not_answer_hurts_no_run(tmp_path: Path) -> None:
-    """It ends as it would, before the exporters give up, and says that something was not sent."""
+def test_a_collector_that_does_not_answer_harms_no_run(tmp_path: Path) -> None:
+    """The run ends normally, before the exporters time out, and reports that telemetry was not sent."""
     (tmp_path / "agent.yaml").write_text("name: agent\nsteps: [{say: done}]\n")
     silent = loopback.Server(loopback.Exchange.hold)
     ran = proctor(
@@ -110,7 +110,7 @@ def test_a_collector_that_does_not_answer_hurts_no_run(tmp_path: Path) -> None:
     assert "Traceback" not in ran.stderr
 
 
-def test_a_variable_that_is_wrong_is_one_clear_error(tmp_path: Path) -> None:
+def test_a_wrong_variable_is_one_error(tmp_path: Path) -> None:
     """Before anything runs."""
     (tmp_path / "agent.yaml").write_text("name: agent\nsteps: [{say: done}]\n")
     ran = proctor(
@@ -123,8 +123,8 @@ def test_a_variable_that_is_wrong_is_one_clear_error(tmp_path: Path) -> None:
     assert "error: OpenTelemetry does not take a variable `OTEL_...`: OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT" in ran.stderr
 
 
-async def test_an_agents_processes_know_of_their_run_and_of_no_other(tmp_path: Path) -> None:
-    """And of none where nobody traces runs."""
+async def test_an_agents_processes_get_the_trace_of_their_run_and_of_no_other(tmp_path: Path) -> None:
+    """And none without tracing."""
     provider, exporter = TracerProvider(shutdown_on_exit=False), InMemorySpanExporter()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     observer = OpenTelemetry(tracer_provider=provider)
@@ -151,8 +151,8 @@ async def test_an_agents_processes_know_of_their_run_and_of_no_other(tmp_path: P
 @pytest.mark.parametrize(
     ("adapter", "provider"), [("claude", "anthropic"), ("codex", "openai"), ("openai-agents", "openai")]
 )
-def test_an_adapter_whose_models_are_one_providers_goes_by_its_name(adapter: str, provider: str) -> None:
-    """The adapters are called as they are made."""
+def test_an_adapter_with_one_providers_models_has_its_name(adapter: str, provider: str) -> None:
+    """For adapters created as usual."""
     assert adapter in ADAPTERS
     assert of_agent(adapter, None)[attributes.PROVIDER] == provider
 
@@ -187,8 +187,8 @@ def measured(reader: InMemoryMetricReader) -> Iterator[tuple[str, dict[str, Any]
 
 
 async def test_a_run_is_counted() -> None:
-    """Runs, decisions, violations (not what was approved), approvals, tokens, cost; how long things took. Only tools
-    that the adapter lists are named: each name is a series that somebody stores.
+    """Runs, decisions, violations (without approved ones), approvals, tokens, cost, durations. Only tools that the
+    adapter lists are named, as each name is a stored series.
     """
     reader = InMemoryMetricReader()
     await one_run(OpenTelemetry(meter_provider=MeterProvider([reader], shutdown_on_exit=False)))
@@ -209,7 +209,7 @@ async def test_a_run_is_counted() -> None:
     assert {about.get("gen_ai.tool.name") for _, about, _ in found} == {None, "read"}
 
 
-async def test_prometheus_reads_them() -> None:
+async def test_prometheus_reads_the_metrics() -> None:
     """Through OpenTelemetry's exporter for it."""
     prometheus = pytest.importorskip("opentelemetry.exporter.prometheus", reason="pip install -e '.[dev]'")
     client = pytest.importorskip("prometheus_client")

@@ -1,4 +1,4 @@
-"""Runs as spans: what is in a trace, and what is kept out of it."""
+"""Runs as spans: the contents of a trace, and what is kept out of it."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ NO_RM = Policy(name="org", tool_rules=(Deny(("rm",)),), on_violation="deny")
 
 
 class Traces:
-    """Where spans are kept, and an observer that makes them."""
+    """An in-memory store of spans, and an observer that creates them."""
 
     def __init__(self) -> None:
         self.exporter = InMemorySpanExporter()
@@ -84,7 +84,7 @@ async def test_a_run_is_a_span_with_its_decisions_and_calls_inside(traces: Trace
 
 
 async def test_no_message_input_or_output_is_on_a_span(traces: Traces) -> None:
-    """Prompt, inputs, outputs, errors, reasons; with `content` they are, and no other way."""
+    """Prompt, inputs, outputs, errors, reasons; only with `content` they are."""
 
     async def attributes(**more: Any) -> str:
         traces.exporter.clear()
@@ -106,8 +106,8 @@ async def test_no_message_input_or_output_is_on_a_span(traces: Traces) -> None:
     assert (await attributes(content=True)).count(SECRET) >= 8
 
 
-async def test_an_approval_is_on_the_decision_it_is_about(traces: Traces) -> None:
-    """Asked, and how it was answered; not by whom."""
+async def test_an_approval_is_on_the_span_of_its_decision(traces: Traces) -> None:
+    """The request and the answer, without the person."""
     policy = Policy(name="org", tool_rules=(Deny(("pay",)),), on_violation="request_approval")
     adapter = FakeAdapter([Ask(name="pay")])
     await run_once(adapter, "go", policies=[policy], approver=FakeApprover(True), publishers=[traces.observer()])
@@ -119,7 +119,7 @@ async def test_an_approval_is_on_the_decision_it_is_about(traces: Traces) -> Non
 
 
 async def test_a_run_that_a_policy_ends_is_an_error_that_names_the_rule(traces: Traces) -> None:
-    """A run that a person ended is not an error."""
+    """A run that a person cancelled is not an error."""
     policy = Policy(name="org", tool_rules=(Deny(("rm",)),), on_violation="cancel")
     with pytest.raises(PolicyViolationError):
         await run_once(FakeAdapter([Ask(name="rm")]), "go", policies=[policy], publishers=[traces.observer()])
@@ -130,8 +130,8 @@ async def test_a_run_that_a_policy_ends_is_an_error_that_names_the_rule(traces: 
     assert run.status.description is None
 
 
-async def test_a_call_that_nobody_could_hold_has_its_violation(traces: Traces) -> None:
-    """On the call, as there was no decision."""
+async def test_an_ungated_call_has_its_violation(traces: Traces) -> None:
+    """On the call's span, as there was no decision."""
     adapter = FakeAdapter([Ask(name="rm", id="c1")], gate="none")
     with pytest.raises(PolicyViolationError):
         await run_once(adapter, "go", policies=[NO_RM], publishers=[traces.observer()])
@@ -140,8 +140,8 @@ async def test_a_call_that_nobody_could_hold_has_its_violation(traces: Traces) -
     assert dict(event.attributes or {})["proctor.rule"] == "deny-1"
 
 
-async def test_a_run_is_part_of_the_trace_of_whoever_starts_it(traces: Traces) -> None:
-    """In this task; and, by its metadata, where another process starts it later."""
+async def test_a_run_is_part_of_its_callers_trace(traces: Traces) -> None:
+    """In the same task, and by its metadata if another process starts it later."""
     tracer, store = traces.provider.get_tracer("app"), MemoryStore()
     with tracer.start_as_current_span("request") as request:
         await run_once(FakeAdapter(), "go", policies=[OPEN], publishers=[traces.observer()])
@@ -152,8 +152,8 @@ async def test_a_run_is_part_of_the_trace_of_whoever_starts_it(traces: Traces) -
     assert [parent.span_id for parent in parents if parent] == [request.get_span_context().span_id] * 2
 
 
-async def test_a_trace_context_that_makes_no_sense_is_left_alone(traces: Traces) -> None:
-    """The run is the root of a trace of its own."""
+async def test_an_invalid_trace_context_is_ignored(traces: Traces) -> None:
+    """The run is the root of its own trace."""
     for given in ("", "00-zz-1-1", "x" * 10_000, 7, None, {"a": 1}):
         metadata = {"traceparent": given}
         await run_once(FakeAdapter(), "go", policies=[OPEN], metadata=metadata, publishers=[traces.observer()])
@@ -161,8 +161,8 @@ async def test_a_trace_context_that_makes_no_sense_is_left_alone(traces: Traces)
     assert [span.parent for span in traces.named("invoke_agent")] == [None] * 6
 
 
-async def test_the_calls_of_a_sub_agent_are_inside_the_call_that_started_it(traces: Traces) -> None:
-    """However deep."""
+async def test_the_calls_of_a_subagent_are_inside_the_call_that_started_it(traces: Traces) -> None:
+    """At any depth."""
     observer = traces.observer()
     steps = [
         ToolCallStarted(tool_call_id="task", tool_name="task"),
@@ -177,8 +177,8 @@ async def test_the_calls_of_a_sub_agent_are_inside_the_call_that_started_it(trac
 
 
 @pytest.mark.parametrize("named", ["a" * 100_000, "\ufffe", "\x00\x1b[31m", ""])
-async def test_a_tool_of_any_name_costs_no_more_than_its_own_span(named: str, traces: Traces) -> None:
-    """The agent chooses it: bounded, and encodable as OTLP wants it."""
+async def test_a_tool_of_any_name_costs_only_its_own_span(named: str, traces: Traces) -> None:
+    """The agent chooses the name: it is bounded, and encodable in OTLP."""
     from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 
     steps = [Ask(name=named, id=named, input={named: named})]
@@ -193,7 +193,7 @@ async def test_a_tool_of_any_name_costs_no_more_than_its_own_span(named: str, tr
 
 
 async def test_calls_that_never_end_are_bounded(traces: Traces) -> None:
-    """The oldest is ended for one more."""
+    """The oldest span is ended for a new one."""
     steps = [ToolCallStarted(tool_call_id=f"c{n}", tool_name="read") for n in range(MOST_OPEN + 5)]
     await run_once(FakeAdapter(steps, gate="none"), "go", policies=[OPEN], publishers=[traces.observer()])
     ends = [attributes(span)["error.type"] for span in traces.named("execute_tool")]

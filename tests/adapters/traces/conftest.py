@@ -1,4 +1,4 @@
-"""Traces written for one test."""
+"""Fixtures: traces written for one test."""
 
 import json
 from collections.abc import Callable
@@ -15,7 +15,7 @@ ReadOne: TypeAlias = Callable[..., TraceSession]
 
 @pytest.fixture
 def write(tmp_path: Path) -> Write:
-    """Write values as lines of JSON (bytes as they are); gives the path."""
+    """Write values as lines of JSON (bytes unchanged); returns the path."""
 
     def write_lines(*values: Any, name: str = "trace.jsonl") -> str:
         path = tmp_path / name
@@ -29,7 +29,7 @@ def write(tmp_path: Path) -> Write:
 
 @pytest.fixture
 def read_one(write: Write) -> ReadOne:
-    """Write values as lines of JSON and read the one session in them."""
+    """Write values as lines of JSON and read the only session in them."""
 
     def read(*values: Any, format: str | None = None) -> TraceSession:
         (session,) = read_sessions([write(*values)], format=format)

@@ -1,4 +1,4 @@
-"""Claude Code session logs: one written by the real client, and lines that are rarer."""
+"""Claude Code session logs: one written by the real client, and rarer lines."""
 
 import shutil
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from proctor.policies import events as ev
 
 @pytest.fixture
 def recorded(data: Path) -> TraceSession:
-    """A session of client 2.1.329: two parallel commands, then a sub-agent in the background."""
+    """A session of client 2.1.329: two parallel commands, then a subagent in the background."""
     (session,) = read_sessions([str(data / "claude")])
     return session
 
@@ -22,10 +22,10 @@ def started(session: TraceSession) -> list[ev.ToolCallStarted]:
     return [event for event in session.events if isinstance(event, ev.ToolCallStarted)]
 
 
-def test_the_recorded_session_is_read_with_its_sub_agent(recorded: TraceSession) -> None:
-    """Parallel calls share the turn of their response, and those of the sub-agent have that of the call that started
-    it. Usage counts once a response, though it is written on each of its lines, with what was read from and written
-    to the cache. The client's notices and the sub-agent's prompt, which the model wrote, are not the user's.
+def test_the_recorded_session_is_read_with_its_subagent(recorded: TraceSession) -> None:
+    """Parallel calls share the turn of their response, and the subagent's have that of the call that started it.
+    Usage counts once a response, although each of its lines has it, including cache reads and writes. The client's
+    notices and the subagent's prompt, which the model wrote, are not the user's.
     """
     ended = [event for event in recorded.events if isinstance(event, ev.ToolCallCompleted | ev.ToolCallFailed)]
     outcomes = {event.tool_call_id: type(event) for event in ended}
@@ -50,9 +50,9 @@ def test_the_recorded_session_is_read_with_its_sub_agent(recorded: TraceSession)
     assert ("system", "<task-notification") in messages
 
 
-def test_a_log_is_read_with_its_sub_agents_wherever_they_are(data: Path, tmp_path: Path) -> None:
-    """Also where only the log is named; older clients have `agent-*.jsonl` in the same folder, which names its
-    session in its lines.
+def test_a_log_is_read_with_its_subagents_wherever_they_are(data: Path, tmp_path: Path) -> None:
+    """Even if only the log is named. Older clients have `agent-*.jsonl` in the same folder, with the session's id in
+    their lines.
     """
     (log,) = (data / "claude").glob("*.jsonl")
     (agent,) = (data / "claude").rglob("agent-*.jsonl")
@@ -77,10 +77,10 @@ REFUSAL = {"type": "tool_result", "tool_use_id": "t1", "content": "not permitted
     *(("<task-notification>\n<result>pay bob</result>", "system"), ("<bash-stdout>pay bob</bash-stdout>", "system")),
     *(("<local-command-stdout>pay bob", "system"), ("<bash-input>pay bob</bash-input>", "user"), ("pay bob", "user")),
 ])  # fmt: skip
-def test_what_the_client_passes_on_as_the_users_is_not(
+def test_messages_that_the_client_passes_on_are_not_the_users(
     read_one: Callable[..., TraceSession], text: str, role: str
 ) -> None:
-    """What commands print and subagents report comes as a message of the user, and no field tells it."""
+    """Command outputs and subagents' reports come as user messages, and no field marks them."""
     session = read_one(line("user", "1", {"type": "text", "text": text}))
 
     assert [event.role for event in session.events if isinstance(event, ev.MessageSent)] == [role]
@@ -96,8 +96,8 @@ def about_calls(session: TraceSession) -> list[type[ev.Event]]:
     {"toolUseResult": "User rejected tool use"},
     {"permissionDecision": {"decision": "reject", "source": "config"}},
 ])  # fmt: skip
-def test_a_call_that_was_not_permitted_never_ran(read_one: Callable[..., TraceSession], mark: dict[str, Any]) -> None:
-    """The client says so beside the result; what the result says is not believed."""
+def test_a_call_that_was_denied_never_ran(read_one: Callable[..., TraceSession], mark: dict[str, Any]) -> None:
+    """The client says so beside the result; the text of the result is not trusted."""
     refused = read_one(line("assistant", "1", USE), line("user", "2", REFUSAL, **mark))
     claimed = read_one(
         line("assistant", "1", USE), line("user", "2", {**REFUSAL, "content": "User rejected tool use"})
@@ -108,22 +108,22 @@ def test_a_call_that_was_not_permitted_never_ran(read_one: Callable[..., TraceSe
 
 
 @pytest.mark.parametrize("time", ["2026-01-01T00:00:00Z", "0001-01-01T00:00:00+14:00"])
-def test_a_call_the_log_ends_with_is_taken_to_have_run_once(read_one: Callable[..., TraceSession], time: str) -> None:
-    """It may have: nothing held it. Resumed sessions repeat lines; a time may be one that is out of range in UTC."""
+def test_an_unfinished_call_is_assumed_to_have_run_once(read_one: Callable[..., TraceSession], time: str) -> None:
+    """It may have, since it was ungated. Resumed sessions repeat lines. A time may be out of range in UTC."""
     last = line("assistant", "1", USE, timestamp=time)
 
     assert about_calls(read_one(last, last)) == [ev.ToolCallStarted]
 
 
 def test_several_logs_in_one_stream_are_several_sessions(write: Callable[..., str]) -> None:
-    """Another id begins another session where the conversation begins anew."""
+    """A new id starts a session if the conversation starts again."""
     first = {**line("user", "1", {"type": "text", "text": "a"}), "parentUuid": None}
     path = write(first, line("assistant", "2", USE), {**first, "uuid": "3", "sessionId": "other"})
 
     assert [session.id for session in read_sessions([path])] == ["s", "other"]
 
 
-def test_the_clients_stream_of_json_lines_reads_as_its_log_does(read_one: Callable[..., TraceSession]) -> None:
+def test_the_clients_stream_of_json_lines_is_read_as_its_log(read_one: Callable[..., TraceSession]) -> None:
     """`--output-format stream-json` spells the ids differently."""
     use = {
         "type": "assistant",

@@ -1,4 +1,4 @@
-"""Codex rollouts: one written by the real client, and shapes of older ones."""
+"""Codex rollouts: one written by the real client, and forms of older ones."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -12,14 +12,14 @@ from proctor.policies import events as ev
 
 @pytest.fixture
 def recorded(data: Path) -> TraceSession:
-    """A rollout of client 0.163: two parallel commands, a refused one, a patch, an MCP tool, two tasks."""
+    """A rollout of client 0.163: two parallel commands, a denied one, a patch, an MCP tool, two tasks."""
     (session,) = read_sessions([str(data / "codex_rollout.jsonl")])
     return session
 
 
 def test_the_recorded_calls_are_found_with_their_turns_and_outcomes(recorded: TraceSession) -> None:
-    """MCP tools are named as the model sees them; the one a person refused was only asked for. Exit codes decide
-    between completed and failed, and are no part of the output, as what else the client writes around it.
+    """MCP tools have the model's names. A call that the user rejected was only requested. Exit codes distinguish
+    completed and failed calls, and are no part of the output, nor is other text that the client adds.
     """
     calls = [event for event in recorded.events if isinstance(event, ev.ToolEvent)]
     outcomes = {event.tool_call_id: event for event in recorded.events if isinstance(event, ev.ToolOutcome)}
@@ -46,9 +46,9 @@ def test_the_recorded_calls_are_found_with_their_turns_and_outcomes(recorded: Tr
     assert echoed.tool_output == "said a"
 
 
-def test_what_else_was_recorded_is_found_once(recorded: TraceSession) -> None:
-    """Each message and each response's usage, though the rollout has them twice; what the client inserts is not the
-    user's. Its command lines are bash's, and its last task has ended.
+def test_other_recorded_events_are_found_once(recorded: TraceSession) -> None:
+    """Each message and each response's usage, although the rollout has them twice. Text that the client inserts is
+    not the user's. Its command lines are bash's, and its last task has ended.
     """
     contents = [
         event.content for event in recorded.events if isinstance(event, ev.MessageSent) and event.role == "user"
@@ -79,8 +79,8 @@ CALL = line("response_item", type="function_call", name="shell", arguments='{"co
     ("exec command rejected by user", "denied", None),
     ("anything\nExit code: 1", "completed", "anything\nExit code: 1"),
 ])  # fmt: skip
-def test_outputs_of_older_clients_are_understood(read_one: Any, output: Any, kind: str, value: Any) -> None:
-    """JSON with an exit code, a header, an object; what a command itself prints is not believed."""
+def test_outputs_of_older_clients_are_parsed(read_one: Any, output: Any, kind: str, value: Any) -> None:
+    """JSON with an exit code, a header, an object. A command's own output is not trusted."""
     session = read_one(META, CALL, line("response_item", type="function_call_output", call_id="c", output=output))
 
     outcome = session.events[-1]
@@ -96,11 +96,11 @@ RUNNING = "Wall time: 0.2 seconds\nProcess running with session ID 7\nOutput:\no
     ("completed", [("tool_call_completed", "two", False), ("tool_call_completed", "one\nthree\n", False)]),
     ("failed", [("tool_call_completed", "two", False), ("tool_call_failed", "one\nthree\n", None)]),
 ])  # fmt: skip
-def test_a_command_that_was_left_running_ends_where_the_client_says_so(
+def test_a_background_command_ends_when_the_client_says_so(
     read_one: Any, end: str | None, outcomes: list[Any]
 ) -> None:
-    """What it prints first is not its success, nor its only output: the client records its end in a line of its own,
-    if it ends.
+    """Its first output is neither its success nor all its output. The client logs its end on a separate line, if it
+    ends.
     """
 
     def output(call: str, text: str) -> dict[str, Any]:
@@ -117,8 +117,8 @@ def test_a_command_that_was_left_running_ends_where_the_client_says_so(
     assert list(zip([event.type for event in found], values, unfinished, strict=True)) == outcomes
 
 
-def test_what_the_user_typed_is_distinguished_from_what_was_inserted_without_the_events_too(read_one: Any) -> None:
-    """The oldest rollouts have only what was sent to the model."""
+def test_the_users_text_is_distinguished_from_inserted_text_without_events_too(read_one: Any) -> None:
+    """The oldest rollouts have only the text sent to the model."""
 
     def sent(text: str) -> dict[str, Any]:
         return line("response_item", type="message", role="user", content=[{"type": "input_text", "text": text}])
@@ -129,9 +129,9 @@ def test_what_the_user_typed_is_distinguished_from_what_was_inserted_without_the
     assert roles == ["system", "user"]
 
 
-def test_running_totals_that_repeat_are_counted_once(read_one: Callable[..., TraceSession]) -> None:
-    """Older clients write them again with every change of the rate limits. A total alone is counted as one, where no
-    line says what one response used.
+def test_repeated_running_totals_are_counted_once(read_one: Callable[..., TraceSession]) -> None:
+    """Older clients repeat them with every change of the rate limits. If no line has the usage of one response, a
+    total counts as one.
     """
     totals = [{"input_tokens": 5, "output_tokens": 1}, {"input_tokens": 9, "output_tokens": 2}]
     count = line(
@@ -154,10 +154,10 @@ def test_running_totals_that_repeat_are_counted_once(read_one: Callable[..., Tra
     (["task_started", "turn_aborted"], True, ev.RunCancelled),
     (["task_started"], False, None),
 ])  # fmt: skip
-def test_how_the_last_task_ended_is_how_the_session_ended(
+def test_the_end_of_the_last_task_is_that_of_the_session(
     read_one: Callable[..., TraceSession], ends: list[str], complete: bool, last: type | None
 ) -> None:
-    """A task without an end is still running, or the client died."""
+    """A task without an end is active, or the client died."""
     session = read_one(META, *(line("event_msg", type=end) for end in ends))
 
     assert session.complete is complete
@@ -165,7 +165,7 @@ def test_how_the_last_task_ended_is_how_the_session_ended(
 
 
 def test_local_shell_calls_and_searches_are_calls(read_one: Callable[..., TraceSession]) -> None:
-    """They name no tool: a command is a `shell` call, as in a live run, a search is named by its kind."""
+    """They have no tool name: a command is a `shell` call, as in a live run, and a search is named by its kind."""
     action = {"type": "exec", "command": ["ls"]}
     session = read_one(
         META,

@@ -1,4 +1,4 @@
-"""Files, gzip and standard input, and what is wrong with them."""
+"""Reading traces from files, gzip and standard input, and the errors."""
 
 import gzip
 import io
@@ -21,10 +21,8 @@ def ids(*paths: str, **how: object) -> list[str]:
 
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])
-def test_a_file_is_read_whatever_is_around_its_lines(tmp_path: Path, pack: Callable[[bytes], bytes]) -> None:
-    """Gzip is recognised by its bytes, as a file may be called anything; editors leave blank lines and a byte order
-    mark.
-    """
+def test_a_file_is_read_with_anything_around_its_lines(tmp_path: Path, pack: Callable[[bytes], bytes]) -> None:
+    """Gzip is recognised by its bytes, under any file name. Editors leave blank lines and a byte order mark."""
     path = tmp_path / "trace.jsonl"
     path.write_bytes(pack(b"\xef\xbb\xbf\n  \r\n" + json.dumps(SESSION).encode() + b"\r\n\n"))
 
@@ -32,16 +30,16 @@ def test_a_file_is_read_whatever_is_around_its_lines(tmp_path: Path, pack: Calla
 
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])
-def test_standard_input_is_read_for_a_dash(pack: Callable[[bytes], bytes]) -> None:
-    """Plain or compressed, from a stream that cannot be sought."""
+def test_a_dash_means_standard_input(pack: Callable[[bytes], bytes]) -> None:
+    """Plain or compressed, from a stream that is not seekable."""
     stream = io.BytesIO(pack(json.dumps(SESSION).encode()))
 
     assert ids("-", stdin=stream) == ["s1"]
 
 
-def test_a_folder_gives_its_traces_in_order_of_their_names(write: Callable[..., str], tmp_path: Path) -> None:
-    """Also those of folders in it; other files and empty ones are passed over. One without traces is an error:
-    nothing judged is not everything fine.
+def test_a_folders_traces_are_read_in_the_order_of_their_names(write: Callable[..., str], tmp_path: Path) -> None:
+    """Including subfolders. Other files and empty ones are skipped. A folder without traces is an error, as it must
+    not pass for one without violations.
     """
     with pytest.raises(TraceError, match="no traces in it"):
         ids(str(tmp_path))
@@ -102,11 +100,11 @@ ANY: list[tuple[str | None, bytes, str]] = [
 
 
 @pytest.mark.parametrize(("format", "content", "message"), [*SESSIONS, *ANY])
-def test_bad_input_is_one_error_that_names_file_and_line(
+def test_bad_input_is_one_error_with_file_and_line(
     tmp_path: Path, format: str | None, content: bytes, message: str
 ) -> None:
-    """Whatever is wrong, there is one line to read and its place is in it. Blank lines count, and a value over
-    several lines is named by its first.
+    """One line for the reader, with the position. Blank lines count, and a value over several lines has the number of
+    its first.
     """
     path = tmp_path / "trace.jsonl"
     path.write_bytes(content)
@@ -118,8 +116,8 @@ def test_bad_input_is_one_error_that_names_file_and_line(
     assert "\n" not in str(caught.value)
 
 
-def test_the_error_can_be_caught_as_the_root_of_all_errors_by_its_code(tmp_path: Path) -> None:
-    """Callers branch on `code` and find the place without parsing the message."""
+def test_the_error_can_be_caught_as_the_base_class_by_its_code(tmp_path: Path) -> None:
+    """Callers branch on `code` and find the position without parsing the message."""
     missing = str(tmp_path / "missing.jsonl")
 
     with pytest.raises(ProctorError) as caught:
@@ -131,8 +129,8 @@ def test_the_error_can_be_caught_as_the_root_of_all_errors_by_its_code(tmp_path:
 
 
 @pytest.mark.parametrize("cut", [12, 40, -4, None])
-def test_a_gzip_file_that_is_cut_short_or_damaged_is_an_error(tmp_path: Path, cut: int | None) -> None:
-    """What could be read of it is not taken for all there was."""
+def test_a_truncated_or_damaged_gzip_file_is_an_error(tmp_path: Path, cut: int | None) -> None:
+    """Its readable part is not taken for the whole."""
     packed = bytearray(gzip.compress(json.dumps(SESSION).encode() * 50)[:cut])
     if cut is None:
         packed[20:30] = b"\xff" * 10
@@ -143,8 +141,8 @@ def test_a_gzip_file_that_is_cut_short_or_damaged_is_an_error(tmp_path: Path, cu
         ids(str(path), format="sessions")
 
 
-def test_a_line_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It would fill the memory before anybody could say what it is."""
+def test_an_endless_line_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise it would fill the memory."""
     monkeypatch.setattr(trace_lines, "MAX_LINE_BYTES", 1000)
     path = tmp_path / "t.jsonl"
     path.write_bytes(b"{" * 1001)
@@ -153,8 +151,8 @@ def test_a_line_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.Monke
         ids(str(path))
 
 
-def test_sessions_are_handed_over_before_the_rest_is_read(tmp_path: Path) -> None:
-    """A long file is judged as it is read: what is wrong at its end does not hide its beginning."""
+def test_sessions_are_returned_before_the_rest_is_read(tmp_path: Path) -> None:
+    """A long file is evaluated while it is read, so an error at its end does not hide its beginning."""
     path = tmp_path / "t.jsonl"
     path.write_bytes(json.dumps(SESSION).encode() + b"\nbroken\n")
     found = read_sessions([str(path)])

@@ -1,4 +1,4 @@
-"""OpenTelemetry GenAI traces, in the JSON spellings of several exporters."""
+"""OpenTelemetry GenAI traces, in the JSON forms of several exporters."""
 
 import json
 from collections.abc import Callable
@@ -44,8 +44,8 @@ def types(session: TraceSession) -> list[str]:
     return [event.type for event in session.events]
 
 
-def test_a_trace_is_read_in_the_order_things_happened(read_one: Callable[..., TraceSession]) -> None:
-    """Spans are written when they end, the outermost last; parallel calls overlap."""
+def test_a_trace_is_read_in_the_order_of_its_times(read_one: Callable[..., TraceSession]) -> None:
+    """Spans are written when they end, the outermost last. Parallel calls overlap."""
     session = read_one(
         tool("b", 4, 5),
         tool("a", 3, 6, tool__call__arguments='{"at": "sky"}', tool__call__result='{"n": 1}'),
@@ -84,7 +84,7 @@ def otlp(*spans: dict[str, Any]) -> dict[str, Any]:
 
 
 def console(one: dict[str, Any]) -> str:
-    """A span as the Python SDK's console exporter writes it: over several lines, ids in a context."""
+    """A span as the Python SDK's console exporter writes it: on several lines, with ids in a context."""
     return json.dumps(
         {
             "name": one["name"],
@@ -99,8 +99,8 @@ def console(one: dict[str, Any]) -> str:
     )
 
 
-def test_every_exporters_spelling_tells_the_same(write: Callable[..., str], tmp_path: Path) -> None:
-    """A span a line, an OTLP export a line, one export laid out, console output."""
+def test_every_exporters_form_gives_the_same_session(write: Callable[..., str], tmp_path: Path) -> None:
+    """A span a line, an OTLP export a line, one indented export, console output."""
     spans = [chat("c1", 2, 3), tool("a", 3, 6), ROOT]
     laid_out, printed = tmp_path / "export.json", tmp_path / "console.json"
     laid_out.write_text(json.dumps(otlp(*spans), indent=2))
@@ -114,7 +114,7 @@ def test_every_exporters_spelling_tells_the_same(write: Callable[..., str], tmp_
 
 
 def test_a_failed_span_is_a_failed_call_or_run(read_one: Callable[..., TraceSession]) -> None:
-    """By its status, or by `error.type` alone. What the policy still waits for stays open then."""
+    """By its status, or by `error.type` alone. Obligations stay open then."""
     by_status = {**tool("a", 3, 4), "status": {"code": 2, "message": "no network"}}
     by_type = tool("b", 5, 6)
     by_type["attributes"]["error.type"] = "TimeoutError"
@@ -127,8 +127,8 @@ def test_a_failed_span_is_a_failed_call_or_run(read_one: Callable[..., TraceSess
     assert events[-1].error == "out of money"
 
 
-def test_an_agent_run_as_a_tool_carries_the_turn_of_its_call(read_one: Callable[..., TraceSession]) -> None:
-    """Its own responses are no turns of the session, its prompt is not the user's."""
+def test_an_agent_run_as_a_tool_has_the_turn_of_its_call(read_one: Callable[..., TraceSession]) -> None:
+    """Its responses are no turns of the session, and its prompt is not the user's."""
     prompt = json.dumps([{"role": "user", "parts": [{"type": "text", "content": "go on"}]}])
     session = read_one(
         ROOT,
@@ -153,8 +153,8 @@ def messages(*parts: tuple[str, dict[str, Any]]) -> str:
     return json.dumps([{"role": role, "parts": [part]} for role, part in parts])
 
 
-def test_messages_that_later_requests_repeat_are_read_once(read_one: Callable[..., TraceSession]) -> None:
-    """Each request carries the whole conversation; what the user says again is the latest again."""
+def test_messages_repeated_by_later_requests_are_read_once(read_one: Callable[..., TraceSession]) -> None:
+    """Each request has the whole conversation. If the user repeats a message, it is the latest again."""
     ask = ("user", {"type": "text", "content": "who?"})
     answer = ("assistant", {"type": "text", "content": "me"})
     more = ("user", {"type": "text", "content": "and why?"})
@@ -172,7 +172,7 @@ def test_messages_that_later_requests_repeat_are_read_once(read_one: Callable[..
 
 
 def test_calls_without_spans_are_read_from_the_messages(read_one: Callable[..., TraceSession]) -> None:
-    """One whose result a later request brings ran; one without was only asked for."""
+    """A call whose result is in a later request ran; one without was only requested."""
     call = {"type": "tool_call", "id": "k1", "name": "look", "arguments": {"at": "sky"}}
     result = {"type": "tool_call_response", "id": "k1", "response": "blue"}
 
@@ -186,7 +186,7 @@ def test_calls_without_spans_are_read_from_the_messages(read_one: Callable[..., 
 
 
 def test_the_traces_of_one_conversation_are_one_session(read_one: Callable[..., TraceSession]) -> None:
-    """A conversation goes on over several runs."""
+    """A conversation may have several runs."""
     first = chat("c1", 2, 3, conversation__id="talk")
     second = {**chat("c2", 4, 5, conversation__id="talk"), "traceId": "trace-2"}
 
@@ -195,7 +195,7 @@ def test_the_traces_of_one_conversation_are_one_session(read_one: Callable[..., 
     assert (session.id, types(session).count("turn_started")) == ("talk", 2)
 
 
-def test_usage_of_the_whole_agent_counts_only_where_responses_state_none(read_one: Any) -> None:
+def test_usage_of_the_whole_agent_counts_only_if_responses_have_none(read_one: Any) -> None:
     """It is their sum."""
     total = {**ROOT, "attributes": {**ROOT["attributes"], "gen_ai.usage.input_tokens": 99}}
     bare = {**chat("c", 2, 3), "attributes": {"gen_ai.operation.name": "chat"}}
@@ -222,7 +222,7 @@ def test_usage_of_the_whole_agent_counts_only_where_responses_state_none(read_on
     (chat("c", 2, 3, usage__input_tokens="many"), "the tokens of a span are no whole number"),
     (b'{"a": ', "not JSON"),
 ])  # fmt: skip
-def test_what_is_no_genai_trace_is_an_error(write: Callable[..., str], content: Any, message: str) -> None:
+def test_a_trace_without_genai_spans_is_an_error(write: Callable[..., str], content: Any, message: str) -> None:
     """With file and line."""
     with pytest.raises(TraceError, match=message) as caught:
         list(read_sessions([write(content)], format="otel"))

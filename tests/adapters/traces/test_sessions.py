@@ -1,4 +1,4 @@
-"""Recorded sessions: read as their format has them, whatever is in them, and proctor's own."""
+"""Recorded sessions in proctor's own and other formats, with any contents."""
 
 import io
 import json
@@ -17,7 +17,7 @@ RESULT = {"type": "tool_result", "id": "c0", "content": "text", "is_error": Fals
 
 
 def test_every_kind_of_item_becomes_an_event(read_one: Callable[..., TraceSession]) -> None:
-    """In the order of the record, numbered from 1, the turn kept and the response said to have started."""
+    """In the order of the log, numbered from 1, with its turn; a start is added for each response."""
     session = read_one(
         {
             "id": "s",
@@ -60,17 +60,15 @@ def kinds(session: TraceSession) -> list[type]:
     return [type(event) for event in session.events if not isinstance(event, ev.TurnStarted)]
 
 
-def test_an_output_that_was_cut_within_a_character_is_read(write: Callable[..., str]) -> None:
-    """As programs in JavaScript cut it; also where it is in the line that tells the format."""
+def test_an_output_cut_within_a_character_is_read(write: Callable[..., str]) -> None:
+    """As JavaScript programs cut text, even in the line that identifies the format."""
     (session,) = read_sessions([write({"id": "s", "events": [CALL, {**RESULT, "content": "cut \ud83d"}]})])
 
     assert [each.tool_output for each in session.events if isinstance(each, ev.ToolCallCompleted)] == ["cut \ufffd"]
 
 
-def test_a_call_without_result_among_others_was_asked_for_and_never_ran(read_one: Any) -> None:
-    """The record ends where the agent was stopped. Some records hold only what was called: there each is read as
-    completed.
-    """
+def test_a_call_without_a_result_among_others_was_requested_and_never_ran(read_one: Any) -> None:
+    """The log ends where the agent was stopped. In logs that have only calls, each is read as completed."""
     session = read_one({"id": "s", "events": [CALL, RESULT, {**CALL, "id": "c1"}]})
     without = read_one({"id": "s", "events": [CALL, {**CALL, "id": "c1"}]})
 
@@ -80,7 +78,7 @@ def test_a_call_without_result_among_others_was_asked_for_and_never_ran(read_one
 
 
 def test_items_of_unknown_types_are_kept(read_one: Callable[..., TraceSession]) -> None:
-    """They do not hide the ones that are known."""
+    """They do not hide the known ones."""
     item = {"type": "thought", "text": "hm"}
 
     session = read_one({"id": "s", "events": [item, CALL, RESULT]})
@@ -89,8 +87,8 @@ def test_items_of_unknown_types_are_kept(read_one: Callable[..., TraceSession]) 
     assert kinds(session)[1:] == [ev.ToolCallStarted, ev.ToolCallCompleted]
 
 
-def test_arguments_written_as_json_text_are_read_as_an_object(read_one: Callable[..., TraceSession]) -> None:
-    """As model APIs hand them over; text that is no object stands under `input`."""
+def test_arguments_as_json_text_are_read_as_an_object(read_one: Callable[..., TraceSession]) -> None:
+    """As model APIs return them. Text that is no object becomes `input`."""
 
     def argument(value: Any) -> Any:
         session = read_one({"id": "s", "events": [{**CALL, "arguments": value}]})
@@ -102,7 +100,7 @@ def test_arguments_written_as_json_text_are_read_as_an_object(read_one: Callable
 
 
 def test_amounts_are_read_under_the_names_of_events(read_one: Callable[..., TraceSession]) -> None:
-    """A total beside its parts, and what is no amount, change nothing."""
+    """A total beside its parts, and an invalid amount, change nothing."""
     amounts: dict[str, Any] = {"input_tokens": 9, "output_tokens": 2, "cache_read_tokens": 4, "cost_usd": 0.5}
     [used] = read_one({"id": "s", "events": [{"type": "usage", **amounts, "total_tokens": 11, "by": "x"}]}).events
 
@@ -118,14 +116,14 @@ def test_amounts_are_read_under_the_names_of_events(read_one: Callable[..., Trac
 def test_a_result_with_an_error_is_a_failed_call(
     read_one: Callable[..., TraceSession], result: dict[str, Any], kind: type[ev.Event], error: str | None
 ) -> None:
-    """One that is marked as an error has its content for it; where there is none in it, the call has completed."""
+    """A result marked as an error has its content as the error. An empty error is a completed call."""
     end = read_one({"id": "s", "events": [CALL, {"type": "tool_result", "id": "c0", **result}]}).events[-1]
 
     assert (type(end), getattr(end, "tool_name", None), getattr(end, "error", None)) == (kind, "read", error)
 
 
-def test_a_call_may_be_written_with_input_and_output(read_one: Callable[..., TraceSession]) -> None:
-    """As much else does; what a rule would judge is never passed over."""
+def test_a_call_may_have_input_and_output_keys(read_one: Callable[..., TraceSession]) -> None:
+    """Other formats do, and no call that a rule would evaluate is ignored."""
     call = {"type": "tool_call", "id": "c0", "name": "bash", "input": {"command": "rm x"}}
     session = read_one({"id": "s", "events": [call, {"type": "tool_result", "id": "c0", "output": "done"}]})
 
@@ -152,7 +150,7 @@ SAMPLES: dict[str, list[Any]] = {
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_each_format_is_recognised_by_its_first_lines(name: str, write: Callable[..., str]) -> None:
-    """Without `--format`, also where other lines come first."""
+    """Without `--format`, also if other lines come first."""
     (session,) = read_sessions([write(*SAMPLES[name])])
 
     assert session.format == name
@@ -161,8 +159,8 @@ def test_each_format_is_recognised_by_its_first_lines(name: str, write: Callable
 @pytest.mark.parametrize(
     ("given", "detected"), [("claude", "events"), ("claude", "codex"), ("codex", "claude"), ("events", "claude")]
 )
-def test_a_format_given_for_a_file_of_another_is_an_error(given: str, detected: str, write: Any) -> None:
-    """A log's reader passes over lines it does not know, so it would find a session in which nothing happened."""
+def test_a_format_for_a_file_of_another_is_an_error(given: str, detected: str, write: Any) -> None:
+    """A log's reader skips unknown lines, so it would find an empty session."""
     with pytest.raises(TraceError, match=f"in the format `{detected}`, not `{given}`"):
         list(read_sessions([write(*SAMPLES[detected])], format=given))
 
@@ -182,7 +180,7 @@ def event(session: str, seq: int, **fields: Any) -> dict[str, Any]:
     return {"session_id": session, "run_id": f"run-{session}", "seq": seq, **fields}
 
 
-def test_sessions_that_were_stored_mixed_are_taken_apart(write: Callable[..., str]) -> None:
+def test_interleaved_sessions_are_separated(write: Callable[..., str]) -> None:
     """Each with its own events, in the order of their first ones."""
     path = write(
         event("b", 1, type="run_started", model="m"), event("a", 1, type="run_started"), event("b", 2, **STARTED)
@@ -206,12 +204,12 @@ def test_sessions_that_were_stored_mixed_are_taken_apart(write: Callable[..., st
 def test_a_session_is_complete_once_its_last_run_has_ended(
     read_one: Callable[..., TraceSession], events: list[dict[str, Any]], complete: bool
 ) -> None:
-    """A resumed session is open again; bookkeeping after the end does not open it."""
+    """A resumed session is open again; bookkeeping after the end does not reopen it."""
     assert read_one(*events).complete is complete
 
 
 def test_events_of_a_later_version_and_without_ids_are_read(read_one: Callable[..., TraceSession]) -> None:
-    """Unknown types are no errors; a trace written by hand needs neither a session nor numbers."""
+    """Unknown types are no errors. A trace written by hand needs neither a session nor numbers."""
     later = read_one(event("s", 1, type="run_started"), event("s", 2, type="thought_shared", text="hm"))
     bare = read_one({**STARTED, "tool_call_id": "c1"}, {**STARTED, "tool_call_id": "c2"}, format="events")
 
@@ -220,15 +218,15 @@ def test_events_of_a_later_version_and_without_ids_are_read(read_one: Callable[.
     assert bare.id.endswith("trace.jsonl")
 
 
-def test_a_broken_event_is_named_with_its_line(write: Callable[..., str]) -> None:
-    """What is wrong with it stands in the message."""
+def test_an_invalid_event_is_an_error_with_its_line(write: Callable[..., str]) -> None:
+    """And the reason."""
     path = write(event("s", 1, type="run_started"), event("s", 2, type="tool_call_started", tool_name=7))
 
     with pytest.raises(TraceError, match=r"trace\.jsonl:2: `tool_call_started` event: "):
         list(read_sessions([path]))
 
 
-def test_a_call_that_was_denied_never_ran_and_one_that_is_asked_for_may_still(read_one: Any) -> None:
+def test_a_denied_call_never_ran_and_a_requested_one_may_still(read_one: Any) -> None:
     """A person may have been asked."""
     ask = {**STARTED, "type": "tool_call_requested"}
     deny = {"type": "tool_call_denied", "tool_call_id": "c2"}
@@ -262,8 +260,8 @@ RECORDS = st.dictionaries(KEYS, VALUES, max_size=8)
 @pytest.mark.parametrize("format", FORMATS)
 @settings(max_examples=40)
 @given(records=st.lists(RECORDS | VALUES, min_size=1, max_size=4))
-def test_records_of_any_shape_are_read_or_refused_with_their_place(format: str, records: list[Any]) -> None:
-    """Never another exception: what was written by others is not trusted."""
+def test_traces_of_any_shape_are_read_or_rejected_with_their_position(format: str, records: list[Any]) -> None:
+    """Never with another exception, as traces are untrusted input."""
     content = b"\n".join(json.dumps(record).encode() for record in records)
 
     read_or_refused(content, format)
@@ -272,14 +270,14 @@ def test_records_of_any_shape_are_read_or_refused_with_their_place(format: str, 
 @pytest.mark.parametrize("format", [*FORMATS, None])
 @settings(max_examples=40)
 @given(content=st.binary(min_size=1, max_size=200))
-def test_bytes_of_any_kind_are_read_or_refused_with_their_place(format: str | None, content: bytes) -> None:
-    """Also those that begin like a gzip file."""
+def test_bytes_of_any_kind_are_read_or_rejected_with_their_position(format: str | None, content: bytes) -> None:
+    """Including those that start like a gzip file."""
     for prefix in (b"", b"\x1f\x8b", b"\x1f\x8b\x08\x00"):
         read_or_refused(prefix + content, format)
 
 
 def read_or_refused(content: bytes, format: str | None) -> None:
-    """Read everything; a TraceError that names the place is fine."""
+    """Read everything; a TraceError with a position is fine."""
     try:
         for session in read_sessions(["-"], format=format, stdin=io.BytesIO(content)):
             assert isinstance(session.id, str)

@@ -1,4 +1,4 @@
-"""The HTTP API on a store, the runs in other processes (docs: The page and the HTTP API)."""
+"""The HTTP API of a store with runs in other processes (docs: The page and the HTTP API)."""
 
 import json
 from typing import Any
@@ -38,7 +38,7 @@ steps:
 
 @pytest.fixture(scope="module")
 def events(site: web_server.Site) -> list[dict[str, Any]]:
-    """Those of a run that ended."""
+    """The events of an ended run."""
     context = ("--context", "tenant=acme", "--context", "labels.env=prod")
     return list(web_server.ran(site, SCRIPT, POLICY, *context)[:-1])
 
@@ -48,8 +48,8 @@ def run_id(events: list[dict[str, Any]]) -> str:
     return str(events[0]["run_id"])
 
 
-def test_runs_are_listed_found_and_paged(site: web_server.Site, run_id: str) -> None:
-    """By status, tenant, label and words; an answer to no run is empty."""
+def test_runs_are_listed_filtered_and_paged(site: web_server.Site, run_id: str) -> None:
+    """By status, tenant, label and words. A filter without matches gives an empty list."""
     (run,) = site.get("/api/runs")["runs"]
 
     assert (run["run_id"], run["status"], run["tenant"], run["labels"]) == (
@@ -75,8 +75,8 @@ def test_runs_are_listed_found_and_paged(site: web_server.Site, run_id: str) -> 
     assert (one["usage"]["input_tokens"], one["calls"], one["violations"]) == (600, 1, 1)
 
 
-def test_events_come_page_by_page(site: web_server.Site, run_id: str, events: list[dict[str, Any]]) -> None:
-    """As they are stored; of a session those of all its runs."""
+def test_events_are_paged(site: web_server.Site, run_id: str, events: list[dict[str, Any]]) -> None:
+    """As they are stored; for a session, those of all its runs."""
     found: list[dict[str, Any]] = []
     after: int | None = 0
     while after is not None:
@@ -90,7 +90,7 @@ def test_events_come_page_by_page(site: web_server.Site, run_id: str, events: li
 def test_a_stream_resumes_after_its_last_event(
     site: web_server.Site, run_id: str, events: list[dict[str, Any]]
 ) -> None:
-    """`Last-Event-ID` is the cursor: cut anywhere, what was read and what follows is everything once."""
+    """`Last-Event-ID` is the cursor. Interrupted anywhere, the two parts have every event once."""
     path = f"/api/runs/{run_id}/stream"
     for cut in (1, 3, len(events)):
         with site.stream(path) as stream:
@@ -108,8 +108,10 @@ def test_a_stream_resumes_after_its_last_event(
         assert [kind for _, kind, _ in stream] == ["tool_call_denied", "end"]
 
 
-def test_the_stream_of_everything_resumes_after_its_cursor(site: web_server.Site, run_id: str) -> None:
-    """From the start, from a cursor in a new connection, and of a tenant; runs of any process come as they go."""
+def test_the_stream_of_all_events_resumes_after_its_cursor(site: web_server.Site, run_id: str) -> None:
+    """From the start, from a cursor on a new connection, and for a tenant; runs of all processes are
+    streamed live.
+    """
     with site.stream("/api/stream?after=start") as stream:
         cursor, event = next((id, event) for id, kind, event in stream if kind == "run_completed")
     assert event["run_id"] == run_id
@@ -119,8 +121,8 @@ def test_the_stream_of_everything_resumes_after_its_cursor(site: web_server.Site
             assert [next(read)[2]["seq"] for _ in later[:-1]] == [each["seq"] for each in later[:-1]]
 
 
-def test_a_run_comes_with_its_decisions_limits_and_policies(site: web_server.Site, run_id: str) -> None:
-    """As `proctor explain` tells them, what each limit counts, and the graph as text and as a picture."""
+def test_a_run_has_its_decisions_limits_and_policies(site: web_server.Site, run_id: str) -> None:
+    """As in `proctor explain`, with the usage of each limit, and the graph as text and as a diagram."""
     found = site.get(f"/api/runs/{run_id}/decisions")["decisions"]
     allowed, denied = (each["decision"] for each in found)
     limits = {each["limit"]: each for each in site.get(f"/api/runs/{run_id}/limits")["limits"]}
@@ -138,15 +140,15 @@ def test_a_run_comes_with_its_decisions_limits_and_policies(site: web_server.Sit
     assert "human-approval" in policies["mermaid"]
 
 
-def test_a_wrong_method_is_answered_with_all_that_exist(site: web_server.Site) -> None:
-    """Also where several operations share a path."""
+def test_a_wrong_method_is_answered_with_the_allowed_ones(site: web_server.Site) -> None:
+    """Even if several operations share a path."""
     refused = site.ask("PUT", "/api/switch")
 
     assert refused.status == 405
     assert set(refused.headers["allow"].split(", ")) == {"GET", "HEAD", "POST"}
 
 
-def test_budgets_say_what_is_used_and_left(site: web_server.Site) -> None:
+def test_budgets_have_their_usage_and_their_balance(site: web_server.Site) -> None:
     """Of all runs that share them."""
     policy = "name: shared\nbudgets: [{name: calls, max_tool_calls: 4, per: $.tenant, window: day}]\n"
     for _ in range(2):
@@ -161,8 +163,8 @@ def test_budgets_say_what_is_used_and_left(site: web_server.Site) -> None:
     assert budget["resets_at"].endswith("Z")
 
 
-def test_a_waiting_call_is_shown_and_answered(site: web_server.Site) -> None:
-    """In the name of the token's holder; what was said to the model reaches it; answered again, it is too late."""
+def test_a_pending_call_is_shown_and_answered(site: web_server.Site) -> None:
+    """In the name of the token's holder. The model gets its text; a second answer is too late."""
     with web_server.going(site, ASKS, POLICY) as process:
         (waiting,) = site.until("/api/approvals", lambda found: found["total"] == 1)["approvals"]
         assert waiting["shown"]["edits"] == [
@@ -192,8 +194,8 @@ def test_a_waiting_call_is_shown_and_answered(site: web_server.Site) -> None:
     assert (denied["tell_model"], by) == ("Ask ops first.", "ben")
 
 
-def test_a_grant_may_cover_the_rest_of_the_run_and_only_an_approver_gives_it(site: web_server.Site) -> None:
-    """As far as the policy says; who answers is the token's name, with the groups of its line."""
+def test_an_approval_may_cover_the_rest_of_the_run_and_needs_an_approver(site: web_server.Site) -> None:
+    """In a scope that the policy allows. The author is the token's name, with the groups in its line."""
     policy = POLICY.replace("timeout_s: 60", "timeout_s: 60, approvers: ['@leads'], scope: run")
     call = "  - {call: write, input: {path: a.txt, content: one}}\n"
     with web_server.going(site, f"tools: [write]\nsteps:\n{call}{call}", policy) as process:
@@ -208,16 +210,16 @@ def test_a_grant_may_cover_the_rest_of_the_run_and_only_an_approver_gives_it(sit
 
     assert (waiting["approvers"], waiting["scopes"]) == (["@leads"], ["once", "run"])
     assert (stranger.status, wider.status, taken.status) == (403, 403, 200)
-    assert types.count("tool_call_completed") == 2  # the second one waited for nobody
+    assert types.count("tool_call_completed") == 2  # the second call asked nobody
 
 
 def _elapsed(limits: dict[str, Any]) -> float:
     return next(float(each["used"]) for each in limits["limits"] if each["limit"] == "max_duration_ms")
 
 
-def test_a_run_is_ended(site: web_server.Site) -> None:
-    """In order, with who and why, its clock shown as of now; one that is over cannot be. One whose owner is gone is
-    ended at once.
+def test_a_run_is_cancelled(site: web_server.Site) -> None:
+    """In order, with the person and the reason; its clock is shown as of now. An ended run can't be cancelled. A run
+    whose owner is lost is ended at once.
     """
     with web_server.going(site, "steps: [{silence: forever}]\n", POLICY) as process:
         (run,) = site.until("/api/runs?status=running", lambda found: found["runs"])["runs"]
@@ -239,8 +241,8 @@ def test_a_run_is_ended(site: web_server.Site) -> None:
     assert site.get(path)["status"] == "failed"
 
 
-def test_the_switch_ends_runs_and_lets_none_start_until_it_is_lifted(site: web_server.Site) -> None:
-    """Each outcome is reported; who set it, and why, is seen by all, and told to whoever tries to start one."""
+def test_the_kill_switch_ends_runs_and_freezes_starts_until_it_is_lifted(site: web_server.Site) -> None:
+    """Each outcome is reported. Everyone sees the person and the reason, and so does each rejected start."""
     with web_server.going(site, "steps: [{silence: forever}]\n", POLICY, "--context", "tenant=stopped"):
         (run,) = site.until("/api/runs?status=running&tenant=stopped", lambda found: found["runs"])["runs"]
         stopped = site.ask("POST", "/api/switch", body={"tenant": "stopped", "reason": "an incident"}).data
@@ -262,8 +264,8 @@ def test_the_switch_ends_runs_and_lets_none_start_until_it_is_lifted(site: web_s
     assert all(any(event["type"] == "run_completed" for event in events) for events in (others, again))
 
 
-def test_every_operation_answers_as_it_is_described(site: web_server.Site, run_id: str) -> None:
-    """The document at /openapi.json has every route with its parameters, and what is answered fits its schema."""
+def test_every_operation_matches_its_description(site: web_server.Site, run_id: str) -> None:
+    """The document at /openapi.json has every route with its parameters, and responses match its schemas."""
     document = site.get("/openapi.json", token=None)
     session_id = site.get(f"/api/runs/{run_id}")["session_id"]
 
@@ -310,7 +312,7 @@ def test_every_operation_answers_as_it_is_described(site: web_server.Site, run_i
     ("POST", "/api/runs/nothing/cancel", b"{", 400),
     ("POST", "/api/runs/nothing/cancel", {}, 404),
 ])  # fmt: skip
-def test_a_wrong_request_is_one_clear_error(
+def test_an_invalid_request_is_one_error(
     site: web_server.Site, method: str, path: str, body: Any, status: int
 ) -> None:
     """With a code for programs and a sentence for people."""
@@ -320,7 +322,7 @@ def test_a_wrong_request_is_one_clear_error(
     assert set(answer.data) == {"code", "message"}
 
 
-def test_an_unknown_parameter_is_named_with_those_there_are(site: web_server.Site) -> None:
+def test_an_unknown_parameter_is_an_error_with_the_known_ones(site: web_server.Site) -> None:
     answers = [
         site.ask("GET", "/api/runs?stauts=running"),
         site.ask("GET", "/api/me?x=1"),
@@ -352,10 +354,10 @@ steps:
     {"command": "git push origin main && rm -rf build"},
     {"command": "git push origin main", "run_in_background": True},
 ], ids=["more in the line", "an input more"])  # fmt: skip
-def test_a_grant_for_its_like_covers_that_and_asks_about_anything_else(
+def test_an_approval_for_similar_calls_covers_those_and_no_others(
     site: web_server.Site, other: dict[str, Any]
 ) -> None:
-    """The approval says what is like it; a later push is not asked about, one with anything more is."""
+    """The approval says what is similar. A later push is not asked about; one with anything more is."""
     script = PUSHES.replace("OTHER", json.dumps(other))
     with web_server.going(site, script, ASKS_TO_PUSH, prompt="Push") as run:
         with web_server.waits(run) as event:

@@ -1,4 +1,4 @@
-"""Calls and events made readable: what is shown as a command or an edit; nothing of the input is left out."""
+"""The views of calls and events: an input is shown as a command or an edit, and no part of it is omitted."""
 
 import re
 from pathlib import Path
@@ -26,9 +26,9 @@ def lines(found: CallShown) -> list[str]:
     return [f"{line.mark}{line.text}" for edit in found.edits for line in edit.lines]
 
 
-def test_a_command_line_is_taken_apart() -> None:
-    """As policies judge it: nested lines too, and why not all of it can be seen. Codex gives a list, where a blank in
-    a word does not make two of it.
+def test_a_command_line_is_split_into_commands() -> None:
+    """As policies parse it: nested lines too, and the reason why a part is unresolvable. Codex sends a list, where a
+    blank in a word does not split it.
     """
     nested = {"command": "bash -c 'rm -r x' && $TOOL y", "timeout": 5}
     (line,) = shown("Bash", nested, client_tools.CLAUDE_TOOLS).commands
@@ -48,8 +48,8 @@ def test_a_command_line_is_taken_apart() -> None:
     ("MultiEdit", {"file_path": "f", "edits": [{"old_string": "a\nb\n", "new_string": "a\nc\n"}]},
         client_tools.CLAUDE_TOOLS),
 ])  # fmt: skip
-def test_an_edit_of_every_client_is_lines(name: str, input: dict[str, Any], tools: tuple[Tool, ...]) -> None:
-    """Removed lines, added lines, and those around them; together they show the whole input."""
+def test_an_edit_of_every_client_is_shown_as_lines(name: str, input: dict[str, Any], tools: tuple[Tool, ...]) -> None:
+    """Removed lines, added lines, and their context; together they show the whole input."""
     found = shown(name, input, tools)
 
     assert lines(found) == [" a", "-b", "+c"]
@@ -57,8 +57,8 @@ def test_an_edit_of_every_client_is_lines(name: str, input: dict[str, Any], tool
     assert found.rest == {}
 
 
-def test_a_patch_and_a_new_file_are_lines_too() -> None:
-    """Codex's patches come as they are; what is written is all added."""
+def test_a_patch_and_a_new_file_are_shown_as_lines() -> None:
+    """Codex's patches are shown unchanged; all lines of a new file are added ones."""
     patch = {"changes": [{"path": "f", "kind": "update", "diff": "@@\n-a\n+b"}]}
     found = shown("apply_patch", patch, client_tools.CODEX_TOOLS)
 
@@ -71,8 +71,8 @@ def test_a_patch_and_a_new_file_are_lines_too() -> None:
     ]
 
 
-def test_what_an_edit_does_not_tell_stands_beside_it() -> None:
-    """An argument nobody foresaw, a line break that goes, another file, an edit of several, lines past the bound."""
+def test_inputs_that_an_edit_does_not_show_are_listed_beside_it() -> None:
+    """An unknown argument, a removed line break, another file, an edit of several, lines beyond the bound."""
     found = shown(
         "Edit",
         {"file_path": "f", "old_string": "a\n", "new_string": "a", "replace_all": True},
@@ -118,8 +118,8 @@ _NAMES = st.sampled_from(
     st.dictionaries(_NAMES, _VALUES | st.lists(st.dictionaries(_NAMES, st.text()), max_size=3)),
     st.sampled_from([(), client_tools.CLAUDE_TOOLS, client_tools.CODEX_TOOLS, client_tools.ACP_TOOLS]),
 )
-def test_nothing_of_any_input_is_left_out(name: str, input: dict[str, Any], tools: tuple[Tool, ...]) -> None:
-    """What is not in `rest` is shown by a command, or by an edit's lines and path: every line of every text."""
+def test_no_part_of_any_input_is_omitted(name: str, input: dict[str, Any], tools: tuple[Tool, ...]) -> None:
+    """Parts outside `rest` are shown by a command, or by an edit's lines and path: every line of every text."""
     found = shown(name, input, tools)
     texts_shown = {line.text for edit in found.edits for line in edit.lines}
     texts_shown |= {line for edit in found.edits for text in texts(edit.rest) for line in text.split("\n")}
@@ -145,7 +145,7 @@ def texts(value: Any) -> list[str]:
 
 
 def in_context(text: str, input: dict[str, Any]) -> bool:
-    """Whether a text is the same before and after: then nothing of it changes."""
+    """Whether a text is the same before and after, and so unchanged."""
     return texts(input).count(text) > 1 or len(text.split("\n")) > 7
 
 
@@ -166,10 +166,10 @@ ANSWERS = (ev.ToolApprovalGranted, ev.ToolApprovalDenied)
     ({"held": True, "input_digest": "d", "ran": True}, "approval", False, ()),
     ({"held": True, "input_digest": "d", "violations": ({"x": 1},)}, "pending", True, ()),
 ], ids=["held", "for a later run", "of no call", "of a call that ran", "of another version"])  # fmt: skip
-def test_an_approval_is_answered_where_the_answer_can_count(
+def test_an_approval_can_be_answered_only_while_the_answer_counts(
     how: dict[str, Any], label: str, answerable: bool, why: tuple[str, ...]
 ) -> None:
-    """Not once the call ran; the rules that ask stand with a call that waits."""
+    """Not once the call ran. A pending call is listed with the rules that ask."""
     item = TimelineItems().of(ev.ToolApprovalRequested(**CALL, **{"approval_id": "a", "violations": (FOUND,), **how}))
 
     assert item is not None
@@ -177,8 +177,8 @@ def test_an_approval_is_answered_where_the_answer_can_count(
     assert (item.waits, item.closed) == (label == "pending", None)
 
 
-def test_what_the_page_shows_of_a_call_stands_in_fields_of_its_own() -> None:
-    """What the model is told, and how an approval was closed; the page takes no text apart for them."""
+def test_the_page_gets_the_texts_of_a_call_in_separate_fields() -> None:
+    """The text for the model, and how an approval was closed; the page parses no text."""
     denied = TimelineItems().of(ev.ToolCallDenied(tool_call_id="c", tell_model="no; the model is told: yes"))
     items = [TimelineItems().of(event(**CALL, approval_id="a", by="ana", reason="r")) for event in ANSWERS]
     expired = TimelineItems().of(ev.ToolApprovalExpired(**CALL, approval_id="a"))
@@ -191,8 +191,8 @@ def test_what_the_page_shows_of_a_call_stands_in_fields_of_its_own() -> None:
     assert not re.search(r"\.(text|label)(\.(slice|split|replace)| [!=]==)", (PAGE / "timeline.js").read_text())
 
 
-def test_a_call_that_runs_though_it_was_denied_is_not_shown_as_allowed() -> None:
-    """Another one under its id is."""
+def test_a_call_that_ran_despite_its_denial_is_not_shown_as_allowed() -> None:
+    """Another call with the same id is."""
     items = TimelineItems()
     wanted, started = ev.ToolCallRequested(**CALL), ev.ToolCallStarted(**CALL)
     events = (wanted, ev.ToolCallDenied(tool_call_id="c"), started, wanted, started)
@@ -200,8 +200,8 @@ def test_a_call_that_runs_though_it_was_denied_is_not_shown_as_allowed() -> None
     assert [item.label for item in map(items.of, events) if item] == ["asked", "denied", "ran", "asked", "allowed"]
 
 
-def test_an_input_stands_with_a_call_where_it_was_not_known_so() -> None:
-    """With the request, and again where another one ran."""
+def test_an_input_is_shown_with_a_call_whenever_it_is_new() -> None:
+    """With the request, and again if another one ran."""
     items = TimelineItems()
     other = {**CALL, "tool_input": {"command": "rm"}}
     events = (ev.ToolCallRequested(**CALL), ev.ToolCallStarted(**CALL), ev.ToolCallStarted(**other))
@@ -220,8 +220,8 @@ def test_an_input_stands_with_a_call_where_it_was_not_known_so() -> None:
     (ev.ToolApprovalExpired(**CALL, approval_id="a"), "care", "expired Bash: nobody answered in time"),
     (ev.ToolApprovalExpired(**CALL, approval_id="a", withdrawn=True, reason="m"), "care", "withdrawn Bash: m"),
 ])  # fmt: skip
-def test_what_was_refused_or_used_up_stands_out(event: ev.Event, tone: str, text: str) -> None:
-    """What was only observed is no refusal; a total is told from what came on top."""
+def test_denied_calls_and_exhausted_limits_are_highlighted(event: ev.Event, tone: str, text: str) -> None:
+    """An observed violation is no denial. A total differs from its increment."""
     item = TimelineItems().of(event)
 
     assert item is not None

@@ -1,4 +1,4 @@
-"""Health, metrics and the description of the API; tries with a wrong token."""
+"""Health, metrics and the API description; attempts with a wrong token."""
 
 import http.client
 import os
@@ -27,9 +27,9 @@ from proctor.supervisor import MemoryStore, RunInfo
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
 
-def test_anybody_may_learn_that_all_is_well_and_nothing_else(site: web_server.Site) -> None:
-    """By any name, without a token, from any page, as the document says; nothing but reading is answered there, nor
-    under a name that only looks like it, nor with anything that is not understood.
+def test_anyone_may_read_the_health_and_nothing_else(site: web_server.Site) -> None:
+    """Under any host name, without a token, from any page, as documented. Only reading is answered there; similar
+    paths and unknown parameters are not.
     """
     strange = {"Host": "10.0.0.7:80", "Origin": "https://other.example"}
     answer = site.ask("GET", "/healthz", token=None, headers=strange)
@@ -48,10 +48,10 @@ def test_anybody_may_learn_that_all_is_well_and_nothing_else(site: web_server.Si
 
 
 @pytest.mark.parametrize("done", ["removed", "replaced"])
-def test_a_file_that_is_gone_is_reported_without_its_name(
+def test_a_missing_file_is_reported_without_its_name(
     tmp_path: Path, done: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Holders of a token learn more. A stream ends as one that has ended, so that its reader asks again."""
+    """Clients with a token learn more. A stream ends normally, so that its reader reconnects."""
     with web_server.site(tmp_path) as site:
         site.until("/healthz", lambda found: found == {"status": "ok"})
         with site.stream("/api/stream") as stream:
@@ -70,8 +70,8 @@ def test_a_file_that_is_gone_is_reported_without_its_name(
         assert "while it was in use" in site.ask("GET", "/api/runs").data["message"]
 
 
-def test_no_answer_waits_for_the_one_before_to_be_acknowledged(site: web_server.Site) -> None:
-    """Over a connection that is kept the client would acknowledge it 40 ms late."""
+def test_no_response_waits_for_the_acknowledgement_of_the_one_before(site: web_server.Site) -> None:
+    """On a persistent connection the client would acknowledge it 40 ms late."""
     connection = http.client.HTTPConnection(site.host, timeout=PATIENCE_S)
     connection.request("GET", "/healthz")
     assert connection.getresponse().read() == b'{"status":"ok"}'
@@ -88,8 +88,8 @@ def test_no_answer_waits_for_the_one_before_to_be_acknowledged(site: web_server.
 
 
 @needs_own_server  # type: ignore[untyped-decorator]
-def test_a_database_that_stops_and_comes_back_is_noticed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """The server goes on serving meanwhile, and does what it did before; its log says why, in words."""
+def test_a_database_that_stops_and_restarts_is_noticed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The server continues to serve, and works as before; its log has the reason."""
     with OwnServer() as database, web_server.site(tmp_path, place=database.url()) as site:
         assert site.ask("GET", "/healthz", token=None).status == 200
         for how in (signal.SIGQUIT, signal.SIGKILL):
@@ -106,7 +106,7 @@ def test_a_database_that_stops_and_comes_back_is_noticed(tmp_path: Path, caplog:
 
 
 class _CountingStore(MemoryStore):
-    """Counts how often it is asked for runs; does not answer while `stuck`."""
+    """Counts its queries for runs; does not answer while `stuck`."""
 
     reads, stuck = 0, False
 
@@ -118,8 +118,8 @@ class _CountingStore(MemoryStore):
 
 
 @pytest.mark.trio
-async def test_however_many_ask_the_store_is_asked_once_a_second(autojump_clock: object) -> None:
-    """Nobody without a token makes work for it."""
+async def test_the_store_is_queried_once_a_second_for_any_number_of_requests(autojump_clock: object) -> None:
+    """Requests without a token cause no work."""
     store = _CountingStore()
     health = StoreHealth(store)
     async with anyio.create_task_group() as tasks:
@@ -133,8 +133,8 @@ async def test_however_many_ask_the_store_is_asked_once_a_second(autojump_clock:
 
 
 @pytest.mark.trio
-async def test_a_store_that_does_not_answer_is_no_good_and_may_be_again(autojump_clock: object) -> None:
-    """All who ask meanwhile are told at the same time."""
+async def test_a_store_that_does_not_answer_is_unhealthy_until_it_does(autojump_clock: object) -> None:
+    """All concurrent requests get the same result."""
     store = _CountingStore()
     store.stuck = True
     health = StoreHealth(store)
@@ -155,7 +155,7 @@ async def test_a_store_that_does_not_answer_is_no_good_and_may_be_again(autojump
 
 
 def _answered(site: web_server.Site, status: int) -> web_server.Answer:
-    """The first answer of this status."""
+    """The first response with this status."""
     for _ in range(int(PATIENCE_S / 0.1)):
         answer = site.ask("GET", "/healthz", token=None)
         if answer.status == status:
@@ -167,16 +167,18 @@ def _answered(site: web_server.Site, status: int) -> web_server.Answer:
 POLICY = "{name: team, approval: {timeout_s: 3000}, nets: [require human-approval before write]}"
 SCRIPT = "name: agent\ntools: [write]\nsteps:\n  - {call: write, input: {path: notes.txt, content: x}}\n"
 ENDLESS = "/stream$|/changes$"
-"""What ends only when it is left."""
+"""What ends only when it is closed."""
 RULED_OUT = "positive_data_acceptance"
-"""The one check left out: what a document cannot say (one scope of several, a moment's form) is refused with 400."""
+"""The only disabled check: what a document can't express (one scope of several, the format of a time) is rejected
+with 400.
+"""
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not find_spec("schemathesis"), reason="pip install -e '.[dev]'")
-def test_no_request_that_can_be_made_breaks_the_api_or_its_description(tmp_path: Path) -> None:
-    """No error of the server; each answer has a status, a form and headers that are described; what the document
-    rules out is refused; nothing is found without a token. The requests are the same each time.
+def test_no_possible_request_breaks_the_api_or_its_description(tmp_path: Path) -> None:
+    """No server error. Each response has a described status, schema and headers, invalid requests are rejected, and
+    nothing is found without a token. The requests are deterministic.
     """
     command = [*(sys.executable, "-m", "schemathesis.cli", "run"), "--generation-deterministic"]
     command += ["--request-timeout", "120", "--phases", "coverage,fuzzing", "--max-examples", "3"]
@@ -196,13 +198,13 @@ GOOD = "a-token-that-is-good"
 
 @pytest.fixture
 def clock() -> SimpleNamespace:
-    """Time that passes when it is told to."""
+    """Time that advances on command."""
     return SimpleNamespace(now=0.0)
 
 
 @pytest.fixture
 def tries(clock: SimpleNamespace) -> Tries:
-    """With one good token."""
+    """With one valid token."""
     return Tries(one_token(GOOD)[0], lambda: clock.now)
 
 
@@ -211,8 +213,8 @@ def spent(tries: Tries, client: str) -> None:
         assert tries.holder(f"wrong-{n}", client) is None
 
 
-def test_after_too_many_tries_the_answer_says_when_to_come_back(tries: Tries, clock: SimpleNamespace) -> None:
-    """And after the window wrong tokens are counted anew."""
+def test_after_too_many_attempts_the_response_says_when_to_retry(tries: Tries, clock: SimpleNamespace) -> None:
+    """After the window, wrong tokens are counted from zero."""
     spent(tries, "10.0.0.1")
     clock.now = 10
     with pytest.raises(TooManyTriesError) as refused:
@@ -224,7 +226,7 @@ def test_after_too_many_tries_the_answer_says_when_to_come_back(tries: Tries, cl
 
 
 def test_one_ipv6_network_is_one_address(tries: Tries) -> None:
-    """Whoever has one has 2**64 addresses; an IPv4 address in another form is itself."""
+    """Its owner has 2**64 addresses. An IPv4 address in another form is the same."""
     spent(tries, "2001:db8::1")
     spent(tries, "::ffff:10.0.0.1")
 
@@ -234,8 +236,8 @@ def test_one_ipv6_network_is_one_address(tries: Tries) -> None:
     assert [tries.holder("wrong", other) for other in ("2001:db8:0:1::1", "10.0.0.2")] == [None, None]
 
 
-def test_the_server_answers_429_and_still_serves_every_holder(tmp_path: Path) -> None:
-    """With the time to wait; what a header says of who asks counts nothing."""
+def test_the_server_answers_429_and_still_serves_every_valid_token(tmp_path: Path) -> None:
+    """With the time to wait. Headers about the client's address are ignored."""
     with web_server.site(tmp_path) as site:
         for n in range(AT_MOST):
             assert site.ask("GET", "/api/me", token="wrong", headers={"X-Forwarded-For": f"10.0.0.{n}"}).status == 401

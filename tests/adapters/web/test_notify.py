@@ -1,4 +1,4 @@
-"""Who is told of approvals, and who they are."""
+"""Notifications of approval requests, and links that open them."""
 
 import os
 import queue
@@ -43,7 +43,7 @@ CONTEXT = ("--context", "tenant=acme", "--context", "user=zoe")
 
 
 class Receiver:
-    """Takes what apprise posts as JSON; answers with the statuses it is given, then with 200."""
+    """Receives apprise's JSON posts; answers with the given statuses, then with 200."""
 
     def __init__(self) -> None:
         self.got: queue.Queue[dict[str, Any]] = queue.Queue()
@@ -56,13 +56,13 @@ class Receiver:
         self.got.put({"status": status, **exchange.body})
 
     def next(self) -> dict[str, Any]:
-        """What comes next."""
+        """The next request."""
         return self.got.get(timeout=PATIENCE_S)
 
 
 @pytest.fixture
 def receiver() -> Iterator[Receiver]:
-    """Until the test is over."""
+    """Until the test has ended."""
     found = Receiver()
     yield found
     found.server.close()
@@ -70,7 +70,7 @@ def receiver() -> Iterator[Receiver]:
 
 @contextmanager
 def serving(folder: Path, receiver: Receiver) -> Iterator[Site]:
-    """`proctor serve` in a process of its own, with a configuration file that names an address twice."""
+    """`proctor serve` in its own process, with a configuration file that names an address twice."""
     to = [f"json://{receiver.server.url.removeprefix('http://')}/proctor"] * 2
     for name, text in (("tokens.yaml", web_server.TOKENS), ("config.yaml", f"notify: {{to: {to}}}\n")):
         (folder / name).write_text(text)
@@ -83,7 +83,7 @@ def serving(folder: Path, receiver: Receiver) -> Iterator[Site]:
         try:
             url = process.stdout.readline().strip().rstrip("/")
             while not [file for file in folder.glob("runs.db.notify-*") if file.suffix != ".lock"]:
-                assert process.poll() is None  # where it begins is written now
+                assert process.poll() is None  # its start is recorded now
                 time.sleep(0.01)
             yield Site(url, folder / "runs.db")
         finally:
@@ -93,16 +93,16 @@ def serving(folder: Path, receiver: Receiver) -> Iterator[Site]:
 
 @contextmanager
 def waiting(site: Site) -> Iterator[dict[str, Any]]:
-    """A run whose push waits."""
+    """A run whose push is pending."""
     with web_server.going(site, SCRIPT, POLICY, *CONTEXT, prompt="Ship it") as run, web_server.waits(run) as event:
         yield event
 
 
 @pytest.mark.anyio
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of what apprise imports
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # because of apprise's imports
 @pytest.mark.parametrize("raised", [SystemExit(3), KeyboardInterrupt(), ValueError("no")], ids=repr)
-async def test_a_plug_in_that_raises_ends_nothing(raised: BaseException) -> None:
-    """What it was to send did not arrive, and is sent again; the page goes on."""
+async def test_a_plugin_that_raises_ends_nothing(raised: BaseException) -> None:
+    """Its message did not arrive, and is sent again. The page continues."""
     from apprise.decorators import notify as plug_in
 
     from proctor.adapters.web.notify import Recipient
@@ -115,7 +115,7 @@ async def test_a_plug_in_that_raises_ends_nothing(raised: BaseException) -> None
 
 
 async def asking_run(folder: Path, run_id: str = "run_1", *answers: type[ToolApprovalDenied]) -> None:
-    """A run whose client asks its person itself, and what became of the request."""
+    """A run whose client asks its user itself, and the outcome of the request."""
     ids: dict[str, Any] = {"run_id": run_id, "session_id": run_id}
     run = RunInfo(**ids, provider="claude-code", spec={"asks": "claude-code"})
     ids["at"] = datetime.now(UTC)
@@ -130,12 +130,12 @@ async def asking_run(folder: Path, run_id: str = "run_1", *answers: type[ToolApp
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("anyio_backend", ["asyncio"])  # as `serve` is on
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of what apprise imports
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])  # as with `serve`
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # because of apprise's imports
 async def test_a_request_that_is_pruned_before_it_arrives_is_skipped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever its run's id is the beginning of."""
+    """Even if its run's id is a prefix of another."""
     from apprise.decorators import notify as plug_in
 
     from proctor.adapters.web import notify
@@ -168,13 +168,13 @@ async def test_a_request_that_is_pruned_before_it_arrives_is_skipped(
     assert (first, report.sessions, later) == ("job.1", 1, "later.1")
 
 
-def test_a_request_is_told_once_with_all_that_is_needed(tmp_path: Path, receiver: Receiver) -> None:
-    """The command, why, whose run, a link; no secret. A receiver that fails is asked again; a restart tells nothing
-    again, and what was answered meanwhile is not told. That of a client that asks itself is told with where to answer
-    it, and its card has no answer.
+def test_a_request_is_sent_once_with_everything_needed(tmp_path: Path, receiver: Receiver) -> None:
+    """The command, the reason, whose run, a link; no secret. A failed delivery is retried. A restart sends nothing
+    again, and a request answered meanwhile is not sent. A request of a client that asks itself says where to answer
+    it, and its card has no buttons.
     """
     with web_server.site(tmp_path):
-        pass  # makes the store
+        pass  # creates the store
     receiver.statuses = [500]
     with serving(tmp_path, receiver) as site, waiting(site) as event:
         first, again = receiver.next(), receiver.next()
@@ -208,7 +208,7 @@ def test_a_request_is_told_once_with_all_that_is_needed(tmp_path: Path, receiver
 
 
 def test_the_link_opens_the_card_on_a_phone(tmp_path: Path, receiver: Receiver) -> None:
-    """At the width of a phone, with a token that stays on it: one thumb answers, and a second phone sees by whom."""
+    """At a phone's width, with a token that stays on it: one thumb answers, and a second phone sees the author."""
     sync_api = pytest.importorskip("playwright.sync_api", reason="pip install '.[browser]'")
     if not Path(web_server.CHROMIUM).exists():
         pytest.skip("apt-get install chromium")
@@ -255,11 +255,11 @@ def test_the_link_opens_the_card_on_a_phone(tmp_path: Path, receiver: Receiver) 
     ("notify: [", 0o600, "is not YAML"),
     ("notify: {page: 2026-13-45}", 0o600, "month must be in 1"),
 ])  # fmt: skip
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of what apprise imports
-def test_a_wrong_file_is_one_clear_error(
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # because of apprise's imports
+def test_a_wrong_file_is_one_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, mode: int, why: str
 ) -> None:
-    """And no secret of it is said."""
+    """Without its secrets."""
     file = tmp_path / "config.yaml"
     file.write_text(text)
     file.chmod(mode)
@@ -270,21 +270,21 @@ def test_a_wrong_file_is_one_clear_error(
 
 
 def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    """Why `proctor serve` does not begin."""
+    """Why `proctor serve` does not start."""
     answer = called(capsys, "serve", "--listen", "127.0.0.1:0", *words)
     assert answer.code == 2
     return str(answer.err)
 
 
 def test_a_phone_needs_tls(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The code would carry a token over a network that reads it."""
+    """Otherwise the code would send a token over an unencrypted network."""
     for more in ((), ("--origin", "http://ops.example")):
         errors = refused(capsys, "--phone", "--store", str(tmp_path / "runs.db"), *more)
         assert "`--phone` needs the address that your phone reaches, with TLS" in errors
 
 
 def test_the_code_opens_the_page_with_its_token(tmp_path: Path) -> None:
-    """What the terminal shows is the code of the origin with the token that the page keeps on the phone."""
+    """The terminal shows the code of the origin with the token, which the page stores on the phone."""
     segno = pytest.importorskip("segno", reason="pip install '.[web]'")
     words = ("serve", "--listen", "127.0.0.1:0", "--phone", "--origin", "https://ops.example")
     with subprocess.Popen(

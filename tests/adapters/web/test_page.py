@@ -1,4 +1,4 @@
-"""The page in a real browser, on runs of other processes (docs: The page and the HTTP API)."""
+"""The dashboard in a real browser, with runs of other processes (docs: The page and the HTTP API)."""
 
 import json
 import re
@@ -50,7 +50,7 @@ def browser() -> Iterator[Any]:
 
 
 class Person:
-    """Opens tabs with a token; whatever goes wrong in one fails the test."""
+    """Opens tabs with a token; any error in one fails the test."""
 
     def __init__(self, browser: Any, site: Site) -> None:
         self._site = site
@@ -83,7 +83,7 @@ def person(browser: Any, site: Site) -> Iterator[Person]:
 
 @contextmanager
 def waiting(site: Site, script: str = ASKS, prompt: str = "Clean up") -> Iterator[str]:
-    """A run whose call waits; its id."""
+    """A run with a pending call; its id."""
     with going(site, script, POLICY, prompt=prompt) as process, web_server.waits(process) as event:
         yield str(event["run_id"])
 
@@ -94,9 +94,9 @@ def ends(site: Site, run_id: str) -> list[dict[str, Any]]:
     return list(site.get(f"/api/runs/{run_id}/events")["events"])
 
 
-def test_a_run_is_seen_to_start_and_approved_with_the_keyboard(person: Person, site: Site) -> None:
-    """No reload, no pointer; the run goes on, and its page shows it. The token has left the address. What one tab
-    answers is gone in another person's, which says who answered.
+def test_a_run_appears_and_is_approved_with_the_keyboard(person: Person, site: Site) -> None:
+    """Without a reload or a pointer. The run continues, and its page shows it. The token has left the address. A
+    request answered in one tab disappears in another person's, with the author.
     """
     tab, second = person.opens(), person.opens("#/approvals", BEN)
     expect(tab.get_by_role("status").filter(has_text="live")).to_be_visible()
@@ -127,7 +127,7 @@ def test_a_run_is_seen_to_start_and_approved_with_the_keyboard(person: Person, s
         assert ends(site, run_id)[-1]["type"] == "run_completed"
 
 
-def test_who_signs_in_with_another_token_follows_the_store_once(person: Person) -> None:
+def test_signing_in_with_another_token_opens_one_stream(person: Person) -> None:
     """A link opened in a tab where somebody is signed in."""
     tab = person.opens()
     expect(tab.get_by_role("status").filter(has_text="live")).to_be_visible()
@@ -136,7 +136,7 @@ def test_who_signs_in_with_another_token_follows_the_store_once(person: Person) 
 
 
 def test_a_shared_budget_is_a_bar_above_the_runs(person: Person, site: Site) -> None:
-    """It fills as runs draw on it, with no reload."""
+    """It grows with the runs' usage, without a reload."""
     policy = "name: shared\nbudgets: [{name: words, max_total_tokens: 1000, per: $.tenant}]\n"
     script = "steps: [{usage: {input_tokens: 300, output_tokens: 100}}, {say: done}]"
     web_server.ran(site, script, policy, "--context", "tenant=acme")
@@ -148,8 +148,8 @@ def test_a_shared_budget_is_a_bar_above_the_runs(person: Person, site: Site) -> 
     expect(tab.get_by_role("region", name="Shared budgets")).to_contain_text("200 left")
 
 
-def test_a_call_is_denied_with_words_to_the_model(person: Person, site: Site) -> None:
-    """From the run's own page, live: what was said reaches the model."""
+def test_a_call_is_denied_with_a_text_for_the_model(person: Person, site: Site) -> None:
+    """On the run's own page, live; the text reaches the model."""
     with waiting(site) as run_id:
         tab = person.opens(f"#/run/{run_id}")
         expect(tab.get_by_role("button", name="Deny")).to_be_visible()
@@ -164,7 +164,7 @@ def test_a_call_is_denied_with_words_to_the_model(person: Person, site: Site) ->
 
 
 def test_a_call_is_approved_for_the_rest_of_the_run(person: Person, site: Site) -> None:
-    """Where the policy allows it there is a button; the next call waits for nobody."""
+    """If the policy allows it, there is a button, and the next call asks nobody."""
     policy = POLICY.replace("timeout_s: 120", "timeout_s: 120, approvers: ['@leads'], scope: run")
     call = "  - {call: write, input: {path: a.txt, content: one}}\n"
     with going(site, f"tools: [write]\nsteps:\n{call}{call}", policy) as process, web_server.waits(process) as event:
@@ -179,7 +179,9 @@ def test_a_call_is_approved_for_the_rest_of_the_run(person: Person, site: Site) 
 
 
 def test_a_second_tap_does_not_answer_the_next_call(person: Person, site: Site) -> None:
-    """The next call's button comes to the same place, and works only after a moment; the keyboard is not slowed."""
+    """The next call's button appears at the same position, and works only after a moment. The keyboard
+    has no delay.
+    """
     call = "  - {call: write, input: {path: a.txt, content: one}}\n"
     with going(site, f"tools: [write]\nsteps:\n{call}{call}", POLICY) as process, web_server.waits(process) as event:
         tab = person.opens("#/approvals")
@@ -199,8 +201,10 @@ def test_a_second_tap_does_not_answer_the_next_call(person: Person, site: Site) 
         assert ends(site, event["run_id"])[-1]["type"] == "run_completed"
 
 
-def test_an_answer_that_comes_too_late_says_so(person: Person, site: Site) -> None:
-    """On a slow network: it is being sent; then it says that another person's was first, though its card is gone."""
+def test_a_late_answer_is_reported(person: Person, site: Site) -> None:
+    """On a slow network: it is shown as being sent, then that another person's was first, although its
+    card is gone.
+    """
     with waiting(site) as run_id:
         slow, quick = person.opens("#/approvals"), person.opens("#/approvals", BEN)
         held: list[Any] = []
@@ -215,8 +219,8 @@ def test_an_answer_that_comes_too_late_says_so(person: Person, site: Site) -> No
     person.wrong.clear()
 
 
-def test_a_network_that_fails_while_the_page_opens_signs_nobody_out(person: Person) -> None:
-    """The page asks again until the server answers; a token that is not valid any more does."""
+def test_a_network_failure_during_loading_signs_nobody_out(person: Person) -> None:
+    """The page retries until the server answers. An expired token does sign out."""
     tab = person.opens()
     tab.route("**/api/me", lambda route: route.abort(), times=1)
     tab.reload()
@@ -229,8 +233,8 @@ def test_a_network_that_fails_while_the_page_opens_signs_nobody_out(person: Pers
     person.wrong.clear()
 
 
-def test_a_run_is_ended_from_its_page(person: Person, site: Site) -> None:
-    """After it was asked whether it should be."""
+def test_a_run_is_cancelled_from_its_page(person: Person, site: Site) -> None:
+    """After a confirmation."""
     with going(site, "steps: [{silence: forever}]\n", POLICY):
         (run,) = site.until("/api/runs?status=running", lambda found: found["runs"])["runs"]
         tab = person.opens(f"#/run/{run['run_id']}")
@@ -241,8 +245,8 @@ def test_a_run_is_ended_from_its_page(person: Person, site: Site) -> None:
         expect(tab.get_by_text("enough of it")).to_be_visible()
 
 
-def test_the_switch_is_set_and_lifted(person: Person, site: Site) -> None:
-    """By keyboard to the dialog; every tab says so, nothing starts, and after it was lifted runs start again."""
+def test_the_kill_switch_is_set_and_lifted(person: Person, site: Site) -> None:
+    """By keyboard to the dialog. Every tab shows it, and nothing starts until it is lifted."""
     hello = "steps: [{say: Hello.}]\n"
     with going(site, "steps: [{silence: forever}]\n", POLICY):
         site.until("/api/runs?status=running", lambda found: found["runs"])
@@ -268,8 +272,8 @@ def test_the_switch_is_set_and_lifted(person: Person, site: Site) -> None:
         assert any(event["type"] == "run_completed" for event in web_server.ran(site, hello, POLICY))
 
 
-def test_the_list_marks_what_was_refused_and_says_when_it_was(person: Person, site: Site) -> None:
-    """A mark on the run with a violation and on no other, dates on rows and above a timeline."""
+def test_the_list_marks_runs_with_violations_and_has_their_dates(person: Person, site: Site) -> None:
+    """Only those. Rows and timelines have dates."""
     denies = "name: team\ntool_rules: [{deny: [write]}]\non_violation: deny\n"
     refused = web_server.ran(site, ASKS, denies, prompt="Refused")[-1]
     web_server.ran(site, "steps: [{say: Hello.}]\n", denies, prompt="Spotless")
@@ -291,16 +295,16 @@ def test_the_list_marks_what_was_refused_and_says_when_it_was(person: Person, si
 
 @pytest.fixture(scope="class")
 def run_id(site: Site) -> Iterator[str]:
-    """Of a run whose call waits."""
+    """Of a run with a pending call."""
     with waiting(site, prompt="Refactor-" + "oneLongWord" * 30) as run_id:
         yield run_id
 
 
 class TestWhileACallWaits:
-    """What a person sees of a run whose call waits."""
+    """What a person sees of a run with a pending call."""
 
     def test_runs_are_found_by_words_and_by_state(self, person: Person, run_id: str) -> None:
-        """`/` and a text; the buttons of the states; nothing like it says so."""
+        """`/` and a text; the buttons for the states; a message if nothing matches."""
         tab = person.opens()
         row = tab.locator(".run").filter(has_text=run_id[:12])
         expect(row).to_be_visible()
@@ -317,7 +321,7 @@ class TestWhileACallWaits:
         expect(row).to_be_visible()
 
     def test_its_timeline_is_filtered_and_its_policies_are_drawn(self, person: Person, run_id: str) -> None:
-        """Kinds and words; the graph is a picture that says what it is, with the policy's text below."""
+        """By kinds and words. The graph is a diagram with a description, and the policy's text below."""
         tab = person.opens(f"#/run/{run_id}")
         expect(tab.get_by_text("I write it down.")).to_be_visible()
         tab.get_by_text("Calls", exact=True).click()
@@ -334,7 +338,7 @@ class TestWhileACallWaits:
         expect(tab.get_by_text("require human-approval before write").first).to_be_visible()
 
     def test_another_role_cannot_act(self, person: Person, run_id: str) -> None:
-        """There is no button, and what a button would ask is refused."""
+        """There is no button, and the button's request is rejected."""
         tab = person.opens(f"#/run/{run_id}", EVE)
         expect(tab.get_by_text("Your token does not allow answers.")).to_be_visible()
         assert tab.get_by_role("button", name=re.compile("Approve|Deny|End")).count() == 0
@@ -343,9 +347,9 @@ class TestWhileACallWaits:
         person.wrong.clear()
 
     @pytest.mark.parametrize("width", [1280, 390])
-    def test_every_view_can_be_read_and_used_by_all(self, browser: Any, site: Site, run_id: str, width: int) -> None:
-        """By axe's rules (names, roles), the contrast in light and dark; nothing is wider than the window, a phone's
-        too.
+    def test_every_view_is_accessible(self, browser: Any, site: Site, run_id: str, width: int) -> None:
+        """By axe's rules (names, roles) and its contrast checks, in light and dark. Nothing is wider than the window,
+        even on a phone.
         """
         axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="pip install '.[browser]'").Axe()
         context = browser.new_context(viewport={"width": width, "height": 844}, reduced_motion="reduce")
@@ -367,22 +371,24 @@ class TestWhileACallWaits:
         context.close()
 
 
-def test_what_a_call_would_do_is_shown_as_text(person: Person, site: Site) -> None:
-    """A script in its arguments, and what hides or reorders text: it shows as its escape, in the inbox and in the
-    timeline. However long it and the prompt are, the buttons stay in reach. A command line is taken apart: each
-    command, and what nobody can tell before it runs.
+def test_the_effect_of_a_call_is_shown_as_text(person: Person, site: Site) -> None:
+    """A script in its arguments, and text that hides or reorders, is escaped in the inbox and in the timeline.
+    However long it and the prompt are, the buttons stay visible. A command line is split into commands, with the
+    unresolvable parts.
     """
     shown = "<script>document.title='taken'</script>\\u{202e}\\x07\\u{3164}\\u{34f}\\u{fe0f}⚠️<b>bold</b>"
     write = {"call": "write", "input": {"path": "deep/" * 99 + "a.txt", "content": HOSTILE}}
     bash = {"call": "bash", "input": {"command": "cd src && rm -rf build; eval $LINE"}}
     script = json.dumps({"tools": ["write", "bash"], "steps": [{"say": HOSTILE}, write, bash]})
     policy = POLICY.replace("before write]", "before write, require human-approval before bash]")
-    policy = policy.replace("timeout_s: 120", "timeout_s: 120, scope: session")  # its like is a button as long
+    policy = policy.replace(
+        "timeout_s: 120", "timeout_s: 120, scope: session"
+    )  # the button for similar calls is as long
     with going(site, script, policy, prompt="word " * 2000) as process, web_server.waits(process) as event:
         tab = person.opens("#/approvals")
         card = tab.get_by_role("article")
         expect(card).to_contain_text(shown)
-        assert tab.evaluate("() => document.documentElement.scrollWidth <= innerWidth")  # every button can be seen
+        assert tab.evaluate("() => document.documentElement.scrollWidth <= innerWidth")  # every button is visible
         card.get_by_role("link").click()
         expect(tab.locator(".line")).to_contain_text(shown)
         assert tab.get_by_role("heading", level=1).bounding_box()["height"] < 100
@@ -430,7 +436,7 @@ def test_a_number_is_shown_exactly_and_a_long_text_leaves_the_answer_within_reac
 
 
 def test_no_text_becomes_markup_whatever_the_page_does(person: Person) -> None:
-    """The browser itself refuses: markup of texts, inline code, code of others."""
+    """The browser itself rejects markup in texts, inline code and foreign code."""
     tab = person.opens()
     refusals = tab.evaluate(
         """() => {
@@ -450,8 +456,8 @@ def test_no_text_becomes_markup_whatever_the_page_does(person: Person) -> None:
     assert "taken" not in tab.title()
 
 
-def test_without_the_token_there_is_nothing_to_see(browser: Any, site: Site) -> None:
-    """The page asks for one; a wrong one, or a link cut short, is rejected, a valid one admitted."""
+def test_without_the_token_nothing_is_visible(browser: Any, site: Site) -> None:
+    """The page asks for it. A wrong one, or a truncated link, is rejected, and a valid one is accepted."""
     context = browser.new_context()
     tab = context.new_page()
     tab.goto(f"{site.url}/#token=%E")
@@ -467,7 +473,7 @@ def test_without_the_token_there_is_nothing_to_see(browser: Any, site: Site) -> 
 
 
 def test_another_origin_can_neither_see_nor_act(browser: Any, site: Site) -> None:
-    """A page of another port of this machine, which even has the token; nor can it show the page in a frame."""
+    """A page on another port of this machine that even has the token; nor can it embed the page in a frame."""
     context = browser.new_context()
     other = loopback.Server(lambda exchange: exchange.give(b"<!doctype html><title>other</title>", kind="text/html"))
     try:
@@ -492,7 +498,7 @@ def test_another_origin_can_neither_see_nor_act(browser: Any, site: Site) -> Non
 
 
 def status_of(tab: Any, url: str, token: str, *, method: str = "POST") -> Any:
-    """The status that a page gets for a request, or the name of the error it gets instead."""
+    """The status that a page gets for a request, or the name of its error."""
     return tab.evaluate(
         """async ([url, token, method]) => {
             const headers = { authorization: `Bearer ${token}`, "content-type": "application/json" };

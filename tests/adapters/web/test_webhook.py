@@ -1,4 +1,4 @@
-"""Events sent to a receiver on loopback: one that takes them, fails, hangs, refuses, is gone (docs: Webhook)."""
+"""The webhook with a receiver that accepts, fails, hangs, rejects or is down (docs: Webhook)."""
 
 import base64
 import hashlib
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Receiver:
-    """Keeps what comes; `answer` says with what status each is answered, by its count from 1."""
+    """Stores what arrives; `answer` gives the status for each request, by its number from 1."""
 
     def __init__(self, answer: Callable[[int], int | None], port: int) -> None:
         self._answer = answer
@@ -45,13 +45,13 @@ class Receiver:
         if status is None:
             exchange.hold()
             return
-        if status < 300 and exchange.headers["webhook-id"] not in self._seen:  # it may come again: at least once
+        if status < 300 and exchange.headers["webhook-id"] not in self._seen:  # it may arrive again: at least once
             self._seen.add(exchange.headers["webhook-id"])
             self.taken.append(exchange.body["data"]["message"])
         exchange.give({}, status=status)
 
     async def until(self, *taken: str) -> None:
-        """Return when just these have arrived."""
+        """Return when exactly these have arrived."""
         with anyio.fail_after(PATIENCE_S):
             while self.taken != list(taken):
                 await anyio.to_thread.run_sync(threading.Event().wait, 0.01)
@@ -80,14 +80,14 @@ DAMAGING = """CREATE TRIGGER damaging AFTER INSERT ON events WHEN new.type = 'po
 
 
 class Sending:
-    """A store, and the webhook that is started and ended on it."""
+    """A store, and the webhook that is started and stopped on it."""
 
     def __init__(self, store: Store, place: Path) -> None:
         self.store = store
         self.place = place
 
     async def violated(self, message: str, *, ago_s: float = 0) -> None:
-        """Something to send, and something that is not."""
+        """An event to send, and one that is not."""
         at = datetime.now(UTC) - timedelta(seconds=ago_s)
         about: dict[str, Any] = {"run_id": "run_1", "session_id": "ses_1", "at": at}
         await self.store.append(
@@ -104,7 +104,7 @@ class Sending:
                 tasks.cancel_scope.cancel()
 
     async def begun(self, receiver: Receiver, **more: Any) -> Target:
-        """A target there, started and ended at once: from now on there is a cursor."""
+        """A target with a webhook started and stopped at once, so that there is a cursor."""
         wanted = target(receiver.url, **more)
         async with self.to(wanted) as cursor:
             while cursor.read() is None:
@@ -128,8 +128,8 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-async def test_what_is_sent_is_a_signed_cloud_event(sending: Sending) -> None:
-    """Read by the CloudEvents library; the signature is that of Standard Webhooks over id, time and body."""
+async def test_the_sent_message_is_a_signed_cloud_event(sending: Sending) -> None:
+    """Parsed by the CloudEvents library. The signature follows Standard Webhooks, over id, time and body."""
     with receiving() as receiver:
         wanted = await sending.begun(receiver)
         await sending.violated("one")
@@ -146,8 +146,8 @@ async def test_what_is_sent_is_a_signed_cloud_event(sending: Sending) -> None:
     assert abs(int(at) - datetime.now(UTC).timestamp()) < 300
 
 
-async def test_the_first_start_begins_with_what_is_to_come(sending: Sending) -> None:
-    """A new receiver is not flooded with the past; a restart goes on where it was, losing nothing."""
+async def test_the_first_start_sends_only_new_events(sending: Sending) -> None:
+    """A new receiver does not get the past. A restart continues from its cursor and loses nothing."""
     await sending.violated("before")
     with receiving() as receiver:
         wanted = await sending.begun(receiver)
@@ -165,11 +165,11 @@ async def test_the_first_start_begins_with_what_is_to_come(sending: Sending) -> 
     (302, 3, {"refusals": 3}, ["two"]),
     (400, 3, {"refusals": 3}, ["two"]),
 ], ids=["fails", "hangs", "redirects", "refuses"])  # fmt: skip
-async def test_a_receiver_that_does_not_take_it_is_tried_again_in_order(
+async def test_a_failed_delivery_is_retried_in_order(
     sending: Sending, status: int | None, times: int, more: dict[str, Any], taken: list[str]
 ) -> None:
-    """Nothing overtakes what is not taken yet, and the id stays the same; one that hangs is left after the bound of
-    one try, a redirect is not followed, and what is refused holds up nothing for ever.
+    """No event overtakes one that was not accepted, and the id stays the same. A request that hangs times out, a
+    redirect is not followed, and a rejected event is given up eventually.
     """
     with receiving(lambda n: status if n <= times else 200) as receiver:
         wanted = await sending.begun(receiver, **more)
@@ -184,10 +184,10 @@ async def test_a_receiver_that_does_not_take_it_is_tried_again_in_order(
     assert {each.path for each in receiver.got} == {"/hook?token=not-to-be-logged"}
 
 
-async def test_a_receiver_that_is_gone_gets_everything_when_it_is_back(
+async def test_a_receiver_that_was_down_gets_everything_afterwards(
     sending: Sending, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Nobody listens at first; the log says so, without what stands in the URL behind the host."""
+    """Nobody listens at first. The log says so, without the URL after the host."""
     with receiving() as receiver:
         wanted = await sending.begun(receiver)
     await sending.violated("one")
@@ -202,10 +202,10 @@ async def test_a_receiver_that_is_gone_gets_everything_when_it_is_back(
 
 
 @pytest.mark.parametrize("live", [False, True])
-async def test_an_event_that_cannot_be_read_keeps_none_behind_it_from_being_sent(
+async def test_an_unreadable_event_does_not_block_later_ones(
     sending: Sending, caplog: pytest.LogCaptureFixture, live: bool
 ) -> None:
-    """Whether it is found when the webhook starts or as it comes; the log says which it is."""
+    """Found at the webhook's start or as it comes; the log names it."""
     stored_rows(sending.place, DAMAGING)
     with receiving() as receiver:
         wanted = await sending.begun(receiver)
@@ -222,10 +222,10 @@ async def test_an_event_that_cannot_be_read_keeps_none_behind_it_from_being_sent
     assert "record 5 of session `ses_1` cannot be read" in caplog.text
 
 
-async def test_a_position_that_cannot_be_stored_ends_nothing(
+async def test_a_cursor_that_cannot_be_stored_ends_nothing(
     sending: Sending, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As on a full disk: what is sent is sent once while this goes on."""
+    """As on a full disk: each event is sent once meanwhile."""
     with receiving() as receiver:
         wanted = target(receiver.url)
         with cursor_of(sending.place, wanted.url) as cursor:
@@ -240,8 +240,8 @@ async def test_a_position_that_cannot_be_stored_ends_nothing(
     assert "webhook.place_not_kept" in caplog.text
 
 
-async def test_what_is_too_old_is_no_news(sending: Sending) -> None:
-    """A receiver that was gone for days is not flooded when it is back."""
+async def test_old_events_are_not_sent(sending: Sending) -> None:
+    """A receiver that was down for days does not get all of them."""
     with receiving() as receiver:
         wanted = await sending.begun(receiver, oldest_s=60)
         await sending.violated("old", ago_s=3600)
@@ -250,8 +250,8 @@ async def test_what_is_too_old_is_no_news(sending: Sending) -> None:
             await receiver.until("new")
 
 
-async def test_a_receiver_that_wants_no_more_gets_no_more(sending: Sending) -> None:
-    """Status 410; what it did not take is kept for the next start."""
+async def test_a_receiver_that_unsubscribes_gets_no_more(sending: Sending) -> None:
+    """With status 410. Events that it did not accept are kept for the next start."""
     with receiving(lambda n: 410 if n == 1 else 200) as receiver:
         wanted = await sending.begun(receiver)
         await sending.violated("one")
@@ -266,7 +266,7 @@ async def test_a_receiver_that_wants_no_more_gets_no_more(sending: Sending) -> N
     ("webhook", "https://ops.example/x", "ops.example"), ("notify", "slack://hunter2/hunter2", "slack://..."),
 ])  # fmt: skip
 async def test_one_process_sends_at_a_time(tmp_path: Path, kind: str, address: str, whom: str) -> None:
-    """Two would send everything twice. Of a person's address, whose host may be a secret, the kind is named."""
+    """Two would send everything twice. For a person's address, whose host may be a secret, only the kind is named."""
     with (
         cursor_of(tmp_path / "runs.db", address, kind),
         pytest.raises(UsageError, match=f"another process .* to `{whom}`"),
@@ -286,10 +286,10 @@ async def test_one_process_sends_at_a_time(tmp_path: Path, kind: str, address: s
     ("https://ops.example/hook", "whsec_not base64 at all", (), "not base64"),
     ("https://ops.example/hook", SECRET, ("run_finished",), "no event type `run_finished`"),
 ])  # fmt: skip
-async def test_a_target_that_makes_no_sense_is_one_clear_error(
+async def test_an_invalid_target_is_one_error(
     url: str, secret: str | None, types: tuple[str, ...], message: str
 ) -> None:
-    """The secret is not repeated."""
+    """Without the secret."""
     with pytest.raises(UsageError, match=message) as raised:
         target_of(url, secret, types)
 

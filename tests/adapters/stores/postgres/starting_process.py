@@ -1,8 +1,8 @@
-"""A process that opens a PostgreSQL store, when it is told to, and appends to it.
+"""A process that opens a PostgreSQL store on command, and appends to it.
 
     starting_process.py URL SCHEMA NAME
 
-Lines written: `ready`; then, after a line was read, the id of the store.
+It writes `ready`; then, after it has read a line, the id of the store.
 """
 
 import sys

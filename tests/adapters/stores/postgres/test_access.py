@@ -1,4 +1,4 @@
-"""Who may do what in a PostgreSQL store: roles by the words of the page, and TLS to the server that is meant."""
+"""Access to a PostgreSQL store: the documented roles, and TLS to the intended server."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,7 +35,7 @@ HISTORY = (
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[OwnServer]:
-    """With a store, and the roles of the page."""
+    """With a store, and the documented roles."""
     import psycopg
 
     own = OwnServer(listen_addresses="127.0.0.1")
@@ -59,7 +59,7 @@ def as_role(server: OwnServer, role: str) -> str:
 
 
 def refused_to(server: OwnServer, role: str, *statements: str) -> None:
-    """The server does not let this role do that."""
+    """The server rejects this for that role."""
     import psycopg
 
     for statement in statements:
@@ -73,9 +73,9 @@ def refused_to(server: OwnServer, role: str, *statements: str) -> None:
 @NEEDS_OWN_SERVER
 @pytest.mark.anyio
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_each_role_may_do_what_the_page_says_and_nothing_else(server: OwnServer) -> None:
-    """A supervisor runs, orders and answers, and rewrites nothing; retention prunes, and changes no event; who only
-    looks sees everything and writes nothing. The record is whole, and stays as it is.
+async def test_each_role_has_exactly_the_documented_permissions(server: OwnServer) -> None:
+    """A supervisor runs, sends commands and answers, and rewrites nothing. Retention prunes, and changes no event. A
+    reader sees everything and writes nothing. The log stays intact.
     """
     agent = FakeAdapter([Ask(id="c1", name="read")])
     async with PostgresStore(as_role(server, "worker")) as store:
@@ -104,10 +104,10 @@ async def test_each_role_may_do_what_the_page_says_and_nothing_else(server: OwnS
 
 @NEEDS_OWN_SERVER
 @pytest.mark.parametrize("role", ["worker", "reader"])
-def test_a_role_that_may_not_create_tables_learns_who_does(
+def test_a_role_that_may_not_create_tables_learns_who_may(
     server: OwnServer, role: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of a store that another version has left, and of one that is not there; neither is touched."""
+    """For a store of another version, and for a missing one. Neither is touched."""
     import psycopg
 
     for statement, back, migrations, which in (
@@ -136,7 +136,7 @@ def test_a_role_that_may_not_create_tables_learns_who_does(
 
 @pytest.fixture(scope="module")
 def tls_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnServer]:
-    """One with a certificate of `localhost`, which lets nobody in over the network without TLS."""
+    """A server with a certificate for `localhost`, which rejects network connections without TLS."""
     tls_server = OwnServer(DEBIANS, listen_addresses="127.0.0.1", ssl="on")
     certificate, key = certificate_of("localhost")
     tls_server.put("server.crt", certificate)
@@ -148,7 +148,7 @@ def tls_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnServer]:
 
 @pytest.fixture
 def root(tls_server: OwnServer, tmp_path: Path) -> Path:
-    """The certificate that clients are given."""
+    """The certificate that clients get."""
     path = tmp_path / "root.pem"
     path.write_bytes((tls_server.data / "server.crt").read_bytes())
     return path
@@ -160,8 +160,8 @@ def url(tls_server: OwnServer, host: str = "localhost", **options: object) -> st
 
 
 @NEEDS_DEBIANS_SERVER
-def test_a_server_that_its_certificate_names_is_spoken_to_over_tls_only(tls_server: OwnServer, root: Path) -> None:
-    """Whatever the store connects for: to make its tables, to write, to read, to listen."""
+def test_a_server_with_the_right_certificate_is_used_only_over_tls(tls_server: OwnServer, root: Path) -> None:
+    """For every connection of the store: to create its tables, to write, to read, to listen."""
     import psycopg
 
     async def main() -> list[tuple[object, ...]]:
@@ -188,10 +188,10 @@ def test_a_server_that_its_certificate_names_is_spoken_to_over_tls_only(tls_serv
     ("localhost", {"sslrootcert": "none.pem"}, "`sslrootcert` names no file"),
     ("localhost", {"sslmode": "disable"}, "does not let this role in from here: see pg_hba.conf"),
 ])  # fmt: skip
-def test_another_server_is_not_spoken_to(
+def test_another_server_is_not_used(
     tls_server: OwnServer, root: Path, host: str, options: dict[str, str], message: str
 ) -> None:
-    """Nor this one in plain text: that is refused at once, in words that say what to look at."""
+    """Nor is this one in plain text, which fails at once with a message about the cause."""
     root.with_name("other.pem").write_bytes(certificate_of("localhost")[0])
     if "sslrootcert" in options:
         options = {"sslmode": "verify-full", "sslrootcert": str(root.with_name(options["sslrootcert"]))}
@@ -203,7 +203,7 @@ def test_another_server_is_not_spoken_to(
 
 
 @NEEDS_OWN_SERVER
-def test_a_server_without_tls_is_not_spoken_to_in_plain_text_instead(server: OwnServer) -> None:
-    """Where the URL demands it."""
+def test_a_server_without_tls_is_not_used_in_plain_text_instead(server: OwnServer) -> None:
+    """If the URL requires TLS."""
     with pytest.raises(StoreError, match="speaks no TLS, as the URL demands"):
         PostgresStore(url(server, sslmode="require"), schema="refused", patience_s=3600)

@@ -1,4 +1,4 @@
-"""Processes that make, write and follow one PostgreSQL store at the same time, one of them standing still."""
+"""Processes that create, write and follow one PostgreSQL store concurrently, one of them suspended."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def query(place: tuple[str, str], sql: str, *values: Any) -> list[Any]:
         return connection.execute(sql, values).fetchall()
 
 
-def test_starts_at_the_same_time_make_one_store(place: tuple[str, str]) -> None:
-    """Whoever comes later finds it made; what each stores is in the same one."""
+def test_concurrent_starts_create_one_store(place: tuple[str, str]) -> None:
+    """Later ones find it, and all their events are in the same store."""
     with ExitStack() as stack:
         processes = starters(stack, place)
         for each in processes:
@@ -65,8 +65,8 @@ def test_starts_at_the_same_time_make_one_store(place: tuple[str, str]) -> None:
     assert anyio.run(sessions, place) == {str(n) for n in range(PROCESSES)}
 
 
-def test_a_starter_that_is_killed_in_the_middle_leaves_nothing_half_made(place: tuple[str, str]) -> None:
-    """Those that wait for it begin anew, and what it had made is not there."""
+def test_a_process_killed_during_the_creation_leaves_nothing_partial(place: tuple[str, str]) -> None:
+    """Those that wait for it start again, and its tables are not there."""
     import psycopg
 
     with psycopg.connect(place[0], autocommit=True) as connection, ExitStack() as stack:
@@ -89,9 +89,9 @@ def test_a_starter_that_is_killed_in_the_middle_leaves_nothing_half_made(place: 
     assert anyio.run(sessions, place) == {str(n) for n in range(1, PROCESSES)}
 
 
-def test_an_older_store_is_brought_up_to_date(place: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it held is there, and another that opens it finds it up to date. One from before the first release is
-    refused, and told how its record is moved.
+def test_an_older_store_is_upgraded(place: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its contents are kept, and the next to open it finds it upgraded. A store from before the first release is
+    rejected, with how to move its log.
     """
     anyio.run(sessions, place)
     before = query(place, "SELECT store_id, version FROM store")
@@ -108,10 +108,10 @@ def test_an_older_store_is_brought_up_to_date(place: tuple[str, str], monkeypatc
     assert caught.value.kind == "older_schema"
 
 
-async def test_a_process_of_an_older_version_writes_nothing_to_a_store_that_was_upgraded_meanwhile(
+async def test_a_process_of_an_older_version_writes_nothing_to_a_store_upgraded_meanwhile(
     place: tuple[str, str],
 ) -> None:
-    """A newer one has opened it."""
+    """A newer process has opened it."""
     async with PostgresStore(place[0], schema=place[1]) as store:
         await store.append([message("s", "before")])
         query(place, "UPDATE store SET version = version + 1 RETURNING 1")
@@ -153,8 +153,8 @@ async def _until(connection: psycopg.Connection, sql: str) -> None:
             await anyio.sleep(0.01)
 
 
-async def test_what_began_first_and_commits_last_stands_last_and_is_not_missed(place: tuple[str, str]) -> None:
-    """While one transaction has the order, another waits for its place: no reader goes past what is not seen yet."""
+async def test_a_transaction_that_commits_last_is_ordered_last_and_not_missed(place: tuple[str, str]) -> None:
+    """While one transaction holds the order, another waits: no reader skips an event that is not visible yet."""
     import psycopg
 
     from proctor.adapters.stores.postgres.recording import TAKE_TURN
@@ -164,7 +164,7 @@ async def test_what_began_first_and_commits_last_stands_last_and_is_not_missed(p
         await store.append([message("s", "first")])
         with psycopg.connect(url) as slow, psycopg.connect(url, autocommit=True) as looking:
             slow.execute(f'SET search_path = "{schema}"')
-            slow.execute("INSERT INTO sessions (session_id) VALUES ('begun')")  # its transaction has begun
+            slow.execute("INSERT INTO sessions (session_id) VALUES ('begun')")  # its transaction has started
             await store.append([message("t", "began later, committed first")])
             seen = [entry.position async for entry in store.log()]
             slow.execute(TAKE_TURN)
@@ -182,8 +182,8 @@ async def test_what_began_first_and_commits_last_stands_last_and_is_not_missed(p
         assert after == [(3, "begun"), (4, "u")]
 
 
-async def test_instructions_are_numbered_in_the_order_of_commits(place: tuple[str, str]) -> None:
-    """Whoever reads on after the latest number misses none."""
+async def test_commands_are_numbered_in_the_order_of_commits(place: tuple[str, str]) -> None:
+    """A reader that continues after the latest number misses none."""
     url, schema = place
     async with PostgresStore(url, schema=schema) as one, PostgresStore(url, schema=schema) as other:
         numbers: list[int] = []
@@ -203,8 +203,10 @@ async def test_instructions_are_numbered_in_the_order_of_commits(place: tuple[st
         assert seen == sorted(numbers) == list(range(1, 33))
 
 
-async def test_what_is_stored_wakes_each_that_waits_once(place: tuple[str, str]) -> None:
-    """Also what the store itself stores, which the server tells it; a look once a second finds what was not told."""
+async def test_a_stored_event_wakes_each_waiter_once(place: tuple[str, str]) -> None:
+    """Including events of the same store, through the server's notification. Polling once a second finds
+    missed ones.
+    """
     wakes = 0
     async with PostgresStore(place[0], schema=place[1]) as store, PostgresStore(place[0], schema=place[1]) as other:
 
@@ -232,8 +234,8 @@ async def test_what_is_stored_wakes_each_that_waits_once(place: tuple[str, str])
     assert wakes <= 60 + looks
 
 
-async def test_two_that_append_to_the_same_sessions_leave_no_gap_and_no_reader_behind(place: tuple[str, str]) -> None:
-    """Sessions are named in opposite orders, so that their locks could cross."""
+async def test_two_writers_to_the_same_sessions_leave_no_gap_and_no_reader_behind(place: tuple[str, str]) -> None:
+    """They name sessions in opposite orders, so their locks could deadlock."""
     url, schema = place
     async with PostgresStore(url, schema=schema) as one, PostgresStore(url, schema=schema) as other:
         seen: list[tuple[str, int]] = []
@@ -268,13 +270,13 @@ TABLE = "LOCK TABLE events"
 
 @pytest.fixture
 def anyio_backend() -> str:
-    """One: the server's time passes, and it is the same for both."""
+    """One backend: the time is the server's, and the same for both."""
     return "asyncio"
 
 
 @contextmanager
 def standing_still(connection: Connection, lock: str, where: str) -> Iterator[None]:
-    """What a stopped process is to the server: something was sent, and no more comes."""
+    """A suspended process as the server sees it: something was sent, and nothing follows."""
     import psycopg
 
     pipeline = connection.pipeline() if where == "within a message" else nullcontext()
@@ -293,8 +295,8 @@ def standing_still(connection: Connection, lock: str, where: str) -> Iterator[No
     (TABLE, "within a message"),
     (SESSION, "between messages"),
 ])  # fmt: skip
-async def test_whoever_stands_still_loses_its_locks(place: tuple[str, str], lock: str, where: str) -> None:
-    """The next that needs them has its write done, and nothing of the other is there."""
+async def test_a_suspended_process_loses_its_locks(place: tuple[str, str], lock: str, where: str) -> None:
+    """The next writer succeeds, and nothing of the suspended transaction is stored."""
     url, schema = place
     async with PostgresStore(url, schema=schema) as store:
         await store.append([MessageReceived(session_id="s")])
@@ -308,7 +310,7 @@ async def test_whoever_stands_still_loses_its_locks(place: tuple[str, str], lock
 
 
 async def test_a_slow_connection_that_continues_is_waited_for(place: tuple[str, str]) -> None:
-    """It has its turn for longer than a lock is waited for, and says something meanwhile."""
+    """It holds the lock for longer than the lock timeout, but sends something meanwhile."""
     url, schema = place
     async with PostgresStore(url, schema=schema, patience_s=PATIENCE_S) as store, anyio.create_task_group() as tasks:
         slow: Any = await anyio.to_thread.run_sync(partial(store._address.connect, "proctor slow"))

@@ -1,4 +1,4 @@
-"""What people and agents may write into a PostgreSQL store, and the store backed up while a run writes."""
+"""Texts that people and agents may write into a PostgreSQL store, and a backup of it while a run writes."""
 
 import subprocess
 from collections.abc import Iterator
@@ -29,8 +29,8 @@ def place() -> Iterator[tuple[str, str]]:
 
 
 @NEEDS_POSTGRES
-async def test_runs_are_found_by_what_their_ids_begin_with_whatever_that_is(place: tuple[str, str]) -> None:
-    """By nothing else either."""
+async def test_runs_are_found_by_any_prefix_of_their_ids(place: tuple[str, str]) -> None:
+    """And by nothing else."""
     url, schema = place
     texts = ["\0", "\\0", "\\\\0", "a\\", "%", "%s", "$1", "''", '"', "\\ud800", "_", "\x7f"]
     ids = {*(f"{text}{more}" for text in texts for more in ("x", "\\y")), "x", "\\", "\\\\", "\\0x", "z"}
@@ -48,10 +48,10 @@ async def test_runs_are_found_by_what_their_ids_begin_with_whatever_that_is(plac
 
 
 @NEEDS_POSTGRES
-async def test_an_id_is_the_same_to_a_process_whose_client_has_another_encoding(
+async def test_an_id_is_the_same_for_a_client_with_another_encoding(
     place: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """PGCLIENTENCODING is taken for the encoding of what is sent, unless the store says another."""
+    """PGCLIENTENCODING would be used for sent text, unless the store sets another."""
     url, schema = place
     async with PostgresStore(url, schema=schema) as store:
         assert await store.run("\u4e2d\xe9") is None
@@ -63,9 +63,9 @@ async def test_an_id_is_the_same_to_a_process_whose_client_has_another_encoding(
 
 
 @NEEDS_POSTGRES
-async def test_whatever_an_agent_reports_is_kept_or_refused_alone(place: tuple[str, str]) -> None:
-    """An event's id of any length counts once, and any amount of tokens; an id that no index holds is refused, and
-    what else is written goes on.
+async def test_an_agents_event_is_stored_or_rejected_alone(place: tuple[str, str]) -> None:
+    """An event id of any length counts once, and so does any number of tokens. An id too long for an index is
+    rejected, and other writes continue.
     """
     url, schema = place
     long = "".join(f"{n}:" for n in range(4000))
@@ -90,8 +90,8 @@ async def test_whatever_an_agent_reports_is_kept_or_refused_alone(place: tuple[s
 
 
 @NEEDS_POSTGRES
-async def test_a_schema_has_a_name_that_the_server_keeps_whole(place: tuple[str, str]) -> None:
-    """A longer one would be cut, and could be another store's; whatever else is in it, it is a name."""
+async def test_a_schema_name_must_not_be_truncated_by_the_server(place: tuple[str, str]) -> None:
+    """A longer one could become another store's. Other characters are part of the name."""
     import psycopg
     from psycopg import sql
 
@@ -114,7 +114,7 @@ ASKS = parse_policies("{name: p, rules: [{type: blocklist, tools: [deploy], acti
 
 @pytest.fixture
 def server() -> Iterator[OwnServer]:
-    """With an empty database beside the first one, to restore into."""
+    """With an empty second database to restore into."""
     import psycopg
 
     with OwnServer() as own:
@@ -124,7 +124,7 @@ def server() -> Iterator[OwnServer]:
 
 
 def _command(server: OwnServer, begins: str) -> None:
-    """The command of the page that begins so, with this server's URLs in place of those it names."""
+    """The page's command with this beginning, with this server's URLs."""
     [line] = [line for line in PAGE.read_text().replace("\\\n", " ").splitlines() if line.startswith(begins)]
     [given] = words(line)
     urls = {"proctor": server.url(), "restored": server.url("restored")}
@@ -138,7 +138,7 @@ def _command(server: OwnServer, begins: str) -> None:
 
 
 async def _asked_for(supervisor: Supervisor, run_id: str) -> str:
-    """The approval that a run waits for, once it does."""
+    """The pending approval of a run, once there is one."""
     async with supervisor.subscribe(run_id=run_id) as events:
         async for event in events:
             if isinstance(event, ToolApprovalRequested):
@@ -148,8 +148,8 @@ async def _asked_for(supervisor: Supervisor, run_id: str) -> str:
 
 @NEEDS_OWN_SERVER
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_a_database_is_restored_as_it_was_in_one_moment(server: OwnServer) -> None:
-    """The commands of the page. A cursor that was kept is good; the run waits there still."""
+async def test_a_database_is_restored_as_of_one_moment(server: OwnServer) -> None:
+    """With the page's commands. A saved cursor is valid, and the run is still pending there."""
     async with PostgresStore(server.url()) as store, Supervisor(store) as supervisor:
         agent = FakeAdapter([Ask(id="c1", name="deploy", input={"to": "prod"})])
         handle = await supervisor.start(agent, "Deploy", policies=ASKS)

@@ -1,7 +1,7 @@
-"""A process that appends to a SQLite store and says on standard output what was acknowledged.
+"""A process that appends to a SQLite store and prints what was acknowledged.
 
-    appending_process.py PATH NAME BATCHES BACKEND    append that many batches from each task, then end
-    appending_process.py PATH                         for each name read from standard input, fork a process
+    appending_process.py PATH NAME BATCHES BACKEND    append that many batches from each task, then exit
+    appending_process.py PATH                         for each name on standard input, fork a process
                                                       that appends until it is killed
 
 Lines written: `pid N`, then `ack SESSION SEQ EVENT_ID` for each stored event, and `dead` after a fork ended.

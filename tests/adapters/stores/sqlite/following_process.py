@@ -1,4 +1,4 @@
-"""A process that follows a SQLite store and says on standard output what it was handed.
+"""A process that follows a SQLite store and prints the events it gets.
 
     following_process.py PATH CURSOR COUNT BACKEND
 

@@ -1,4 +1,4 @@
-"""What is not a store is refused and left alone; a store of an older version is brought up to date."""
+"""A file that is no store is rejected and unchanged; a store of an older version is upgraded."""
 
 import os
 import shutil
@@ -27,7 +27,7 @@ async def write_some(path: Path) -> list[Event]:
 
 
 def changed(*statements: str, ours: bool = False, log: bool = False) -> Callable[[Path], None]:
-    """A database that these were done to; with `log`, its log holds what the file does not."""
+    """A database after these changes; with `log`, its log has content that the file lacks."""
 
     def make(path: Path) -> None:
         other = path.with_name("other.db")
@@ -105,8 +105,8 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
 
 
 @pytest.mark.parametrize("kind", REFUSED)
-def test_a_file_that_is_not_a_store_is_refused_and_left_as_it_was(tmp_path: Path, kind: str) -> None:
-    """One clear error that names the file, and every byte where it was."""
+def test_a_file_that_is_not_a_store_is_rejected_and_unchanged(tmp_path: Path, kind: str) -> None:
+    """One error that names the file, and every byte is as before."""
     make, expected = REFUSED[kind]
     path = tmp_path / "record.db"
     make(path)
@@ -120,8 +120,8 @@ def test_a_file_that_is_not_a_store_is_refused_and_left_as_it_was(tmp_path: Path
     assert {name: data for name, data in after.items() if data or name in before} == before
 
 
-def test_a_file_without_a_byte_is_a_new_store(tmp_path: Path) -> None:
-    """As one made by `mktemp` is."""
+def test_an_empty_file_is_a_new_store(tmp_path: Path) -> None:
+    """Such as one from `mktemp`."""
     path = tmp_path / "record.db"
     path.touch()
 
@@ -142,8 +142,8 @@ for line in sys.stdin:
 """
 
 
-def test_a_store_that_several_open_at_once_is_made_once(tmp_path: Path) -> None:
-    """Nobody finds it half made: none is told that it is a database of another program."""
+def test_a_store_opened_concurrently_is_created_once(tmp_path: Path) -> None:
+    """No process finds it partly created and takes it for another program's database."""
     command, pipe = [sys.executable, "-c", OPENS, str(tmp_path)], subprocess.PIPE
     with ExitStack() as left:
         four = [left.enter_context(subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)) for _ in range(4)]
@@ -157,8 +157,8 @@ def test_a_store_that_several_open_at_once_is_made_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("place", ["missing/record.db", "file/record.db", "."])
-def test_a_place_that_cannot_hold_a_file_is_refused(tmp_path: Path, place: str) -> None:
-    """No directory, a file instead of one, a directory instead of a file: nothing is made."""
+def test_an_unusable_path_is_rejected(tmp_path: Path, place: str) -> None:
+    """A missing directory, a file instead of one, a directory instead of a file: nothing is created."""
     (tmp_path / "file").touch()
     with pytest.raises(StoreError) as caught:
         SQLiteStore(tmp_path / place)
@@ -169,8 +169,8 @@ def test_a_place_that_cannot_hold_a_file_is_refused(tmp_path: Path, place: str) 
 
 @pytest.mark.skipif(MISSING, reason=WHY)
 @pytest.mark.parametrize("existing", [True, False])
-def test_a_place_that_may_not_be_written_is_refused(existing: bool, tmp_path: Path) -> None:
-    """A read-only file in a read-only directory, or nothing in one."""
+def test_an_unwritable_path_is_rejected(existing: bool, tmp_path: Path) -> None:
+    """A read-only file in a read-only directory, or no file in one."""
     path = tmp_path / "record.db"
     if existing:
         anyio.run(write_some, path)
@@ -192,8 +192,8 @@ def test_a_place_that_may_not_be_written_is_refused(existing: bool, tmp_path: Pa
 
 
 @pytest.mark.parametrize("mode", ["DELETE", "WAL"])
-def test_an_older_store_is_brought_up_to_date(tmp_path: Path, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it held is there, what came later works; another that opens it finds it up to date."""
+def test_an_older_store_is_upgraded(tmp_path: Path, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its contents are kept, later events work, and the next to open it finds it upgraded."""
     path = tmp_path / "record.db"
     old = anyio.run(write_some, path)
     with closing(sqlite3.connect(path)) as connection:
@@ -214,8 +214,8 @@ def test_an_older_store_is_brought_up_to_date(tmp_path: Path, mode: str, monkeyp
         assert connection.execute("SELECT colour FROM runs").fetchall() == [(None,)]
 
 
-def test_a_process_of_an_older_version_writes_nothing_to_a_store_that_was_upgraded_meanwhile(tmp_path: Path) -> None:
-    """A newer one has opened it."""
+def test_a_process_of_an_older_version_writes_nothing_to_a_store_upgraded_meanwhile(tmp_path: Path) -> None:
+    """A newer process has opened it."""
     path = tmp_path / "record.db"
 
     async def use() -> None:
@@ -232,8 +232,8 @@ def test_a_process_of_an_older_version_writes_nothing_to_a_store_that_was_upgrad
 
 
 @pytest.mark.parametrize("setting", ["FULL", "extra", "NORMAL", "OFF"])
-def test_a_closed_store_is_one_file_however_safely_it_is_written(tmp_path: Path, setting: str) -> None:
-    """SQLite's own four words, in either case. What copies the file copies all of it."""
+def test_a_closed_store_is_one_file_at_any_level_of_durability(tmp_path: Path, setting: str) -> None:
+    """SQLite's own four words, in either case. A copy of the file is complete."""
 
     async def use() -> None:
         async with SQLiteStore(tmp_path / "record.db", synchronous=setting) as store:
@@ -245,8 +245,8 @@ def test_a_closed_store_is_one_file_however_safely_it_is_written(tmp_path: Path,
     assert [file.name for file in tmp_path.iterdir()] == ["record.db"]
 
 
-def test_an_argument_that_makes_no_sense_is_refused(tmp_path: Path) -> None:
-    """Before anything is made."""
+def test_an_invalid_argument_is_rejected(tmp_path: Path) -> None:
+    """Before anything is created."""
     with pytest.raises(UsageError, match="`synchronous` is one of FULL"):
         SQLiteStore(tmp_path / "record.db", synchronous="SOMETIMES")
     with pytest.raises(UsageError, match="use MemoryStore"):

@@ -1,4 +1,4 @@
-"""Several processes share one file: what they append, follow and prune, and what a kill leaves."""
+"""Several processes on one file: what they append, follow and prune, and what a kill leaves."""
 
 import os
 import random
@@ -29,7 +29,7 @@ KILLS = 60
 
 
 def writers(path: Path, many: int, batches: int) -> list[subprocess.Popen[str]]:
-    """Processes that append so many batches, on asyncio and on trio."""
+    """Processes that append this many batches, on asyncio and on trio."""
     return [
         subprocess.Popen(
             [sys.executable, str(PROCESS), str(path), f"p{n}", str(batches), ("asyncio", "trio")[n % 2]],
@@ -40,8 +40,8 @@ def writers(path: Path, many: int, batches: int) -> list[subprocess.Popen[str]]:
     ]
 
 
-def test_a_cursor_is_taken_from_process_to_process(tmp_path: Path) -> None:
-    """Two processes write, four follow in turn on asyncio and on trio, each from where the one before was."""
+def test_a_cursor_is_passed_from_process_to_process(tmp_path: Path) -> None:
+    """Two processes write, and four follow in turn on asyncio and on trio, each from the previous one's cursor."""
     path = tmp_path / "record.db"
     anyio.run(SQLiteStore(path).aclose)
     writing = writers(path, 2, FOLLOWED_BATCHES)
@@ -63,7 +63,7 @@ def test_a_cursor_is_taken_from_process_to_process(tmp_path: Path) -> None:
 
 
 def kill_one(victims: Process, name: str, *, after_acks: int, spins: int = 0) -> list[tuple[str, int, str]]:
-    """Have one of this name begin, and kill it after some acknowledgements; returns all of them."""
+    """Start a process of this name, and kill it after some acknowledgements; returns all of them."""
     before = len(victims.lines)
     victims.go_on(name)
     pid = int(victims.until("pid").split()[1])
@@ -78,7 +78,7 @@ def kill_one(victims: Process, name: str, *, after_acks: int, spins: int = 0) ->
 
 
 class Record:
-    """What was read of a store so far, so that each check reads only what is new."""
+    """The events read from a store so far, so that each check reads only new ones."""
 
     def __init__(self) -> None:
         self.ids: dict[str, list[str]] = {session_id: [] for session_id in SESSIONS}
@@ -97,8 +97,8 @@ class Record:
 
 
 @pytest.mark.slow
-def test_nothing_acknowledged_is_lost_when_the_process_is_killed(tmp_path: Path) -> None:
-    """After each of many kills: every acknowledged event at its seq, no gap, nothing twice."""
+def test_no_acknowledged_event_is_lost_when_the_process_is_killed(tmp_path: Path) -> None:
+    """After each of many kills: every acknowledged event at its seq, no gap, no duplicate."""
     path = tmp_path / "record.db"
     dice = random.Random(20)
     record = Record()
@@ -119,7 +119,7 @@ def test_nothing_acknowledged_is_lost_when_the_process_is_killed(tmp_path: Path)
 
 
 def test_a_store_whose_creation_was_killed_can_be_opened(tmp_path: Path) -> None:
-    """A file half made is finished by whoever opens it next."""
+    """The next process to open a partly created file completes it."""
     dice = random.Random(21)
     path = tmp_path / "record.db"
     with process(str(path), program=PROCESS) as victims:
@@ -148,8 +148,8 @@ def on_disk(path: Path) -> int:
 
 
 @pytest.mark.anyio
-async def test_the_file_becomes_smaller_under_a_store_that_is_open(tmp_path: Path) -> None:
-    """Both that prune and that only look on go on writing to it."""
+async def test_the_file_shrinks_under_an_open_store(tmp_path: Path) -> None:
+    """Both the pruning process and a reading one continue to write to it."""
     path = tmp_path / "record.db"
     async with SQLiteStore(path) as store, SQLiteStore(path) as other, Supervisor(other):
         await fill(store, "old", 20 * MB)
@@ -167,8 +167,8 @@ async def test_the_file_becomes_smaller_under_a_store_that_is_open(tmp_path: Pat
 
 
 @pytest.mark.anyio
-async def test_a_file_that_somebody_cuts_short_is_still_known(tmp_path: Path) -> None:
-    """Having become smaller by itself before."""
+async def test_a_file_that_is_truncated_is_still_recognised(tmp_path: Path) -> None:
+    """After it shrank by itself before."""
     path = tmp_path / "record.db"
     async with SQLiteStore(path) as store:
         await fill(store, "old", 2 * MB)
@@ -185,8 +185,10 @@ async def test_a_file_that_somebody_cuts_short_is_still_known(tmp_path: Path) ->
     assert refused.value.kind in ("truncated", "corrupt")
 
 
-def test_processes_that_append_at_once_lose_nothing_while_it_is_pruned(tmp_path: Path) -> None:
-    """Four append to the same sessions: all that was acknowledged is there, without a gap, and the file is small."""
+def test_concurrent_appends_during_a_prune_lose_nothing(tmp_path: Path) -> None:
+    """Four processes append to the same sessions: all acknowledged events are there, without a gap, and the file is
+    small.
+    """
     path = tmp_path / "record.db"
 
     async def made() -> None:

@@ -1,4 +1,4 @@
-"""A store in a folder that may not be written, or on a full disk, is read whole or not at all, and never written."""
+"""A read-only copy of a store, or a store on a full disk: it is read completely or not at all, and never written."""
 
 import re
 import shutil
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(MISSING, reason=WHY)
 
 
 def stored(path: Path, copy: Path, *, log: bool) -> None:
-    """A store with one run, copied with its log or after that was written into the file."""
+    """A store with one run, copied with its log or after a checkpoint."""
 
     async def made() -> None:
         async with SQLiteStore(path) as store:
@@ -42,7 +42,7 @@ def copied(path: Path, copy: Path) -> None:
 
 @pytest.fixture(params=[False, True], ids=["no log", "a log"])
 def copy(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
-    """A copy that may only be read; with a log, everything is in that."""
+    """A read-only copy; with a log, all its data is in that."""
     folder = tmp_path / "copy"
     folder.mkdir()
     found = folder / "s.db"
@@ -79,8 +79,8 @@ def check_read(done: subprocess.CompletedProcess[str]) -> None:
     assert "2 records" in shown["audit verify"]
 
 
-def test_a_copy_that_may_only_be_read_is_read(copy: Path) -> None:
-    """What is in its log, too, whatever the command; nothing is left beside it."""
+def test_a_read_only_copy_can_be_read(copy: Path) -> None:
+    """Including the contents of its log, by every command; no file is created beside it."""
     before = sorted(copy.parent.iterdir())
     check_read(run(sys.executable, "-c", READS, str(copy)))
 
@@ -107,13 +107,13 @@ anyio.run(main, sys.argv[1])
 
 
 def check_unwritten(done: subprocess.CompletedProcess[str], why: str) -> None:
-    """One clear error of what wrote, and what can be read is as it was."""
+    """The writer gets one error, and the readable contents are unchanged."""
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines() == [f"unwritable store {why} (attempt to write a readonly database)", "1 0"]
 
 
-def test_nothing_is_written_to_it(copy: Path) -> None:
-    """It says what may not be written."""
+def test_nothing_is_written_to_a_read_only_copy(copy: Path) -> None:
+    """The error names the file."""
     wrote = run(sys.executable, "-c", WRITES, str(copy))
 
     check_unwritten(wrote, f"`{copy}` is read-only: make the file and its directory writable")
@@ -141,8 +141,8 @@ anyio.run(main, sys.argv[1])
 """
 
 
-def test_what_was_written_meanwhile_is_an_error(copy: Path) -> None:
-    """Who may write does, beside a reader that cannot see it."""
+def test_a_write_during_a_read_is_an_error(copy: Path) -> None:
+    """A process with write access may write while a reader can't notice."""
     log = Path(f"{copy}-wal")
     if log.exists():
         log.chmod(0o644)
@@ -155,8 +155,8 @@ def test_what_was_written_meanwhile_is_an_error(copy: Path) -> None:
     ]
 
 
-def test_an_unfinished_change_is_never_read(copy: Path) -> None:
-    """Only a writer can undo it."""
+def test_an_unfinished_transaction_is_never_read(copy: Path) -> None:
+    """Only a writer can roll it back."""
     copy.parent.chmod(0o755)
     Path(f"{copy}-journal").write_bytes(b"x" * 512)
     copy.parent.chmod(0o555)
@@ -201,8 +201,8 @@ for free in range(4, 400, 16):
 
 
 @needs_namespaces
-def test_a_store_or_a_copy_for_which_there_is_too_little_space_is_said_to_be_full(tmp_path: Path) -> None:
-    """Whatever of it still fits, the error names the file that does not."""
+def test_a_store_or_a_copy_without_enough_space_is_reported_as_full(tmp_path: Path) -> None:
+    """The error names the file that does not fit, whatever else does."""
     (tmp_path / "disk").mkdir()
     stored(tmp_path / "s.db", tmp_path / "kept.db", log=False)
     on_a_small_disk = 'mount -t tmpfs -o size=400k none "$1" && cd "$1" && shift && exec "$@"'
@@ -225,7 +225,7 @@ def test_a_store_or_a_copy_for_which_there_is_too_little_space_is_said_to_be_ful
 
 @pytest.fixture(params=[False, True], ids=["no log", "a log"])
 def full(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """Where a store is on a full disk, for a command that `on_a_full_disk` runs."""
+    """A store on a full disk, for a command that `on_a_full_disk` runs."""
     for name in ("disk", "disk.before"):
         (tmp_path / name).mkdir()
     stored(tmp_path / "s.db", tmp_path / "disk.before" / "s.db", log=request.param)
@@ -237,8 +237,8 @@ def on_a_full_disk(full: Path, *command: str) -> subprocess.CompletedProcess[str
 
 
 @needs_namespaces
-def test_a_store_on_a_full_disk_is_read(full: Path) -> None:
-    """SQLite makes no index of the log there, and so would read nothing just when it is needed."""
+def test_a_store_on_a_full_disk_can_be_read(full: Path) -> None:
+    """SQLite can't create the log's index there, and so could not read just when that is needed."""
     check_read(on_a_full_disk(full, sys.executable, "-c", READS, str(full)))
 
 
@@ -252,14 +252,14 @@ ROOM_AGAIN = WRITES.replace("as store:", "as store:\n        os.unlink(path[:-4]
     (WRITES, "is full: free space on its disk, or raise `max_bytes` if that was set; reading still works"),
     (ROOM_AGAIN, "could not be written when it was opened, and now it can: start this again"),
 ], ids=["full", "room again"])  # fmt: skip
-def test_nothing_is_written_to_what_was_opened_on_a_full_disk(full: Path, program: str, why: str) -> None:
-    """Nor once there is room: what is open stays as it was opened."""
+def test_nothing_is_written_to_a_store_opened_on_a_full_disk(full: Path, program: str, why: str) -> None:
+    """Even after space is freed: an open store stays in the mode it was opened in."""
     check_unwritten(on_a_full_disk(full, sys.executable, "-c", program, str(full)), f"`{full}` {why}")
 
 
 @needs_namespaces
 def test_no_run_starts_on_a_full_disk(full: Path) -> None:
-    """One clear error."""
+    """One error."""
     shell = ("run", "--adapter", "shell", "--store", str(full), "true")
     ran = on_a_full_disk(full, *PROCTOR, *shell)
 

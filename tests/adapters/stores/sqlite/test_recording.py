@@ -1,4 +1,6 @@
-"""The writer: one job never troubles another, a full disk loses nothing, locks stay, each row has its digest."""
+"""The writer thread: jobs do not affect each other, a full disk loses nothing, locks are kept, and each row has its
+digest.
+"""
 
 import sqlite3
 import subprocess
@@ -37,8 +39,8 @@ async def store(tmp_path: Path) -> AsyncIterator[SQLiteStore]:
         yield store
 
 
-async def test_a_full_disk_refuses_and_loses_nothing(store: SQLiteStore) -> None:
-    """Everything acknowledged can be read, and what still fits is stored."""
+async def test_a_full_disk_rejects_and_loses_nothing(store: SQLiteStore) -> None:
+    """Every acknowledged event can be read, and smaller writes are stored."""
     acknowledged: list[Event] = []
 
     async def fill() -> None:
@@ -56,8 +58,8 @@ async def test_a_full_disk_refuses_and_loses_nothing(store: SQLiteStore) -> None
     assert await stored_events(store) == acknowledged
 
 
-async def test_a_batch_too_large_for_the_disk_takes_no_other_with_it(store: SQLiteStore) -> None:
-    """Those committed together with it are stored on their own."""
+async def test_a_batch_too_large_for_the_disk_affects_no_other(store: SQLiteStore) -> None:
+    """Batches committed together with it are stored separately."""
     kinds: list[str] = []
 
     async def append_huge() -> None:
@@ -76,8 +78,8 @@ async def test_a_batch_too_large_for_the_disk_takes_no_other_with_it(store: SQLi
     assert [event.seq for event in await stored_events(store)] == list(range(1, 16))
 
 
-async def test_a_record_that_was_damaged_is_named(store: SQLiteStore) -> None:
-    """Reading stops there, and says where."""
+async def test_a_damaged_event_is_named(store: SQLiteStore) -> None:
+    """Reading stops there, with its position."""
     await store.append([message("a"), message("b")])
     stored_rows(store.path, "UPDATE events SET data = x'7b' WHERE seq = 2")
     with pytest.raises(StoreError, match="record 2 of session `s` cannot be read") as caught:
@@ -87,7 +89,7 @@ async def test_a_record_that_was_damaged_is_named(store: SQLiteStore) -> None:
 
 
 async def test_one_writer_serves_several_event_loops(store: SQLiteStore) -> None:
-    """Each waiter is woken in the loop it waits in."""
+    """Each waiter is woken in its own loop."""
 
     def elsewhere(backend: str) -> None:
         async def append() -> None:
@@ -106,8 +108,8 @@ async def test_one_writer_serves_several_event_loops(store: SQLiteStore) -> None
     assert [event.seq for event in await stored_events(store)] == list(range(1, 61))
 
 
-async def test_more_than_a_transaction_holds_is_written_in_order(store: SQLiteStore) -> None:
-    """One batch of thousands stays one unit; others go before or after it."""
+async def test_a_batch_larger_than_a_transaction_is_written_in_order(store: SQLiteStore) -> None:
+    """A batch of thousands stays one unit; others are before or after it."""
     results: list[list[Event]] = []
 
     async def append(size: int) -> None:
@@ -123,8 +125,8 @@ async def test_more_than_a_transaction_holds_is_written_in_order(store: SQLiteSt
         assert batch == events[batch[0].seq - 1 : batch[-1].seq]
 
 
-async def test_what_is_light_does_not_wait_for_what_is_heavy(tmp_path: Path) -> None:
-    """The start of a run, or its end, goes before the floods that were queued ahead of it, but for the oldest."""
+async def test_small_jobs_do_not_wait_for_large_ones(tmp_path: Path) -> None:
+    """The start or the end of a run overtakes earlier large jobs, except the oldest."""
     order: list[str] = []
     begun, go_on = threading.Event(), threading.Event()
 
@@ -156,7 +158,7 @@ OLD = datetime.now(UTC) - timedelta(days=100)
 
 
 def another_process_comes_and_goes(path: Path) -> None:
-    """When it closes the file, it removes the log if nobody else seems to have the file open."""
+    """When it closes the file, it removes the log if no other process seems to have the file open."""
     subprocess.run([sys.executable, "-I", "-S", "-c", COMES_AND_GOES, str(path)], check=True)
 
 
@@ -184,7 +186,7 @@ async def audits_it(path: Path) -> None:
 
 
 async def prunes_it(path: Path) -> None:
-    """The file becomes smaller: its header is looked at."""
+    """The file shrinks, so its header is checked."""
     async with SQLiteStore(path) as store:
         ids = {"run_id": "r_old", "session_id": "old", "at": OLD}
         some = [MessageReceived(content="x" * 100_000, **ids) for _ in range(20)]  # type: ignore[arg-type]
@@ -199,7 +201,7 @@ async def exports_and_imports_it(path: Path) -> None:
 
 
 async def asks_for_what_is_none(path: Path) -> None:
-    """A refused file beside it, and one that is no store."""
+    """A rejected file beside it, and one that is no store."""
     other = path.with_name("other.db")
     other.write_bytes(b"no store")
     with pytest.raises(StoreError):
@@ -217,12 +219,12 @@ async def asks_for_what_is_none(path: Path) -> None:
     asks_for_what_is_none,
 ])  # fmt: skip
 async def test_the_log_stays_while_a_store_is_open(what: Callable[[Path], Awaitable[None]], tmp_path: Path) -> None:
-    """Whatever else this process does with the file, and whoever else comes and goes."""
+    """Whatever this process does with the file, and whatever other processes open and close it."""
     path = tmp_path / "record.db"
     async with SQLiteStore(path) as store:
         await store.append([MessageReceived(session_id="s")])
         await what(path)
-        await store.append([MessageReceived(session_id="s")])  # so that it has looked at the file
+        await store.append([MessageReceived(session_id="s")])  # so that it has read the file
         before = path.with_name("record.db-wal").stat().st_ino
         another_process_comes_and_goes(path)
         after = path.with_name("record.db-wal").stat().st_ino
@@ -232,10 +234,8 @@ async def test_the_log_stays_while_a_store_is_open(what: Callable[[Path], Awaita
         assert await store.last_seq("s") >= 3
 
 
-async def test_nothing_of_a_file_is_kept_once_it_is_closed_or_by_an_opening_that_fails(tmp_path: Path) -> None:
-    """One descriptor while there are connections, none afterwards. What stands in the log is not what was committed,
-    which is seen last.
-    """
+async def test_no_descriptor_is_kept_after_a_close_or_a_failed_opening(tmp_path: Path) -> None:
+    """One while there are connections, none afterwards. The log has uncommitted content, which is noticed last."""
     path = tmp_path / "record.db"
     log = path.with_name("record.db-wal")
     async with SQLiteStore(path) as store, SQLiteStore(path) as other:
@@ -255,7 +255,7 @@ async def test_nothing_of_a_file_is_kept_once_it_is_closed_or_by_an_opening_that
 
 
 def digests(path: Path) -> dict[tuple[str, int], bytes]:
-    """Of every row, by session and seq; each is checked against the one before."""
+    """The digests of all rows, by session and seq; each is checked against the one before."""
     with closing(sqlite3.connect(path)) as connection:
         rows = connection.execute(
             "SELECT session_id, seq, data, digest FROM events JOIN sessions ON key = session_key ORDER BY key, seq"
@@ -268,8 +268,8 @@ def digests(path: Path) -> dict[tuple[str, int], bytes]:
     return found
 
 
-async def test_every_way_of_writing_ties_records_together(tmp_path: Path) -> None:
-    """One statement for many sessions, what does not fit one, repeated events, another process in between."""
+async def test_every_kind_of_write_links_events_by_digests(tmp_path: Path) -> None:
+    """One statement for many sessions, batches that do not fit one, duplicate events, another process in between."""
     path = tmp_path / "s.db"
     async with SQLiteStore(path) as one, SQLiteStore(path) as other:
         await one.append([message("a"), message("b", session_id="t"), message("c", event_id="e")])
@@ -283,8 +283,8 @@ async def test_every_way_of_writing_ties_records_together(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("replaced", [False, True])
-async def test_who_waits_for_a_file_that_is_taken_away_is_woken(tmp_path: Path, replaced: bool) -> None:
-    """And is told so by what it reads then; a file that is gone stores nothing that would wake anybody."""
+async def test_a_waiter_on_a_removed_file_is_woken(tmp_path: Path, replaced: bool) -> None:
+    """Its next read gets the error. A removed file stores nothing that would wake anybody."""
     path, other = tmp_path / "record.db", tmp_path / "other.db"
     async with SQLiteStore(path) as store:
         token = await store.wait(0, 0)

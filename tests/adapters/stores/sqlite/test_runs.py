@@ -1,4 +1,6 @@
-"""Runs recorded in a file that fills up, is locked, is shared, or whose process is killed, and what they cost."""
+"""Runs recorded in a file that fills up, is locked, is shared, or whose process is killed; and the cost of
+operations.
+"""
 
 import re
 import sqlite3
@@ -78,7 +80,7 @@ def check_gapless(events: Sequence[ev.Event]) -> None:
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 def test_a_run_whose_process_was_killed_is_continued(tmp_path: Path, backend: str) -> None:
-    """What its observers were told is stored, in order; the next run of the session goes on behind it."""
+    """Every event that observers got is stored, in order, and the session's next run follows it."""
     path = tmp_path / "record.db"
     with subprocess.Popen(
         [sys.executable, "-c", PROCESS, path, backend], stdout=subprocess.PIPE, text=True
@@ -109,8 +111,8 @@ def test_a_run_whose_process_was_killed_is_continued(tmp_path: Path, backend: st
     anyio.run(go_on, backend=backend)
 
 
-async def test_a_file_that_fills_up_ends_the_run_and_keeps_what_was_reported(tmp_path: Path) -> None:
-    """No call runs that is not recorded; the caller hears why."""
+async def test_a_full_disk_ends_the_run_and_keeps_its_earlier_events(tmp_path: Path) -> None:
+    """No unrecorded call runs, and the caller gets the reason."""
     steps: list[Step] = [
         step for n in range(40) for step in (ev.MessageReceived(content="x" * 20_000), Ask(id=f"c{n}", name="read"))
     ]
@@ -124,8 +126,8 @@ async def test_a_file_that_fills_up_ends_the_run_and_keeps_what_was_reported(tmp
     assert sum(isinstance(event, ev.TERMINAL) for event in events) <= 1
 
 
-async def test_a_file_locked_during_a_run_refuses_the_call_and_ends_the_run(tmp_path: Path) -> None:
-    """Once it is free again the record gets its end."""
+async def test_a_file_locked_during_a_run_denies_the_call_and_ends_the_run(tmp_path: Path) -> None:
+    """Once it is unlocked, the log gets its end."""
     path = tmp_path / "record.db"
     other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
 
@@ -149,8 +151,8 @@ async def test_a_file_locked_during_a_run_refuses_the_call_and_ends_the_run(tmp_
     assert list(result.events) == events[-len(result.events) :]
 
 
-async def test_a_session_two_write_to_is_recorded_without_gap_and_published_as_stored(tmp_path: Path) -> None:
-    """The seq a run expects is taken by somebody else, now and then."""
+async def test_a_session_with_two_writers_is_recorded_without_gap_and_published_as_stored(tmp_path: Path) -> None:
+    """Another writer sometimes takes the seq that a run expects."""
     path = tmp_path / "record.db"
     async with SQLiteStore(path) as store, SQLiteStore(path) as other:
 
@@ -165,8 +167,8 @@ async def test_a_session_two_write_to_is_recorded_without_gap_and_published_as_s
     assert len(events) == len(result.events) + 40
 
 
-async def test_a_lease_of_an_earlier_boot_is_over(tmp_path: Path) -> None:
-    """Its clock began anew; that of an owner in another container goes on."""
+async def test_a_lease_of_an_earlier_boot_has_expired(tmp_path: Path) -> None:
+    """The clock restarted. A lease of an owner in another container is still valid."""
     boot, _, namespaces = machine().partition("/")
     async with SQLiteStore(tmp_path / "record.db") as store:
         owners = [
@@ -182,7 +184,7 @@ async def test_a_lease_of_an_earlier_boot_is_over(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_what_a_store_in_memory_holds_a_file_holds_too(tmp_path: Path) -> None:
+async def test_a_file_stores_everything_that_a_memory_store_does(tmp_path: Path) -> None:
     """Text with NUL, and an event of many megabytes among small ones, in one write."""
     large = "y" * (65 * 1024 * 1024)
     batch = [
@@ -198,8 +200,8 @@ async def test_what_a_store_in_memory_holds_a_file_holds_too(tmp_path: Path) -> 
     assert again == [events[2], events[0]]
 
 
-async def test_a_run_that_cannot_be_read_is_listed_and_keeps_no_other_from_its_start_or_end(tmp_path: Path) -> None:
-    """A list says so of it; it does not start, nor end."""
+async def test_an_unreadable_run_is_listed_and_blocks_no_other(tmp_path: Path) -> None:
+    """The list marks it. It can neither start nor end."""
     async with SQLiteStore(tmp_path / "runs.db") as store, Supervisor(store) as supervisor:
         await enqueue(store, spec(), run_id="bad")
         stored_rows(store.path, "UPDATE runs SET spec = x'00' WHERE run_id = 'bad'")
@@ -248,8 +250,8 @@ async def test_an_approval_that_cannot_be_read_is_listed_with_the_others_and_not
     assert re.match(UNREADABLE, shown[0].reason or "")
 
 
-async def test_a_command_that_cannot_be_read_keeps_none_behind_it_from_being_heard(tmp_path: Path) -> None:
-    """One of another version, or changed. A block that cannot be read blocks each start until all are lifted."""
+async def test_an_unreadable_command_does_not_hide_later_ones(tmp_path: Path) -> None:
+    """It has another version, or was changed. An unreadable freeze blocks each start until all are lifted."""
     policies = [OPEN]
     async with SQLiteStore(tmp_path / "runs.db") as store, Supervisor(store) as supervisor:
         handle = await supervisor.start(FakeAdapter([Pause()]), "go", policies=policies)
@@ -270,10 +272,10 @@ async def test_a_command_that_cannot_be_read_keeps_none_behind_it_from_being_hea
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 @pytest.mark.parametrize("status", [("created",), ("created", "running", "lost"), ("completed", "failed")])
-async def test_what_a_list_of_runs_costs_does_not_grow_with_those_that_ended(
+async def test_the_cost_of_listing_runs_does_not_grow_with_the_ended_ones(
     status: tuple[Any, ...], tmp_path: Path
 ) -> None:
-    """Each worker of a fleet asks for those that wait whenever something is stored."""
+    """Each worker of a fleet lists the queued ones whenever an event is stored."""
     async with SQLiteStore(tmp_path / "runs.db", synchronous="OFF") as store:
         await store.create_run(RunInfo(run_id="first", session_id="s"))
         for n in range(400):
@@ -290,7 +292,7 @@ async def test_what_a_list_of_runs_costs_does_not_grow_with_those_that_ended(
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_budgets_are_listed_in_three_queries_however_many_there_are(tmp_path: Path) -> None:
-    """A database elsewhere answers each in its time, and the page asks again whenever something is stored."""
+    """A remote database takes time for each, and the dashboard lists them whenever an event is stored."""
     async with SQLiteStore(tmp_path / "runs.db") as store:
         epoch = (await store.register(Owner(owner_id="o"), lease_s=3600)).epoch
         await store.create_run(RunInfo(run_id="r", session_id="s"), epoch=epoch)
@@ -305,8 +307,8 @@ async def test_budgets_are_listed_in_three_queries_however_many_there_are(tmp_pa
     assert len(queries) == 3
 
 
-def test_a_run_on_one_machine_without_budgets_pays_nothing_for_fleets_and_budgets(tmp_path: Path) -> None:
-    """It imports no part of them, asks its store nothing of them, and leaves no row of them."""
+def test_a_run_on_one_machine_without_budgets_costs_nothing_for_fleets_and_budgets(tmp_path: Path) -> None:
+    """It imports none of their modules, makes no such queries, and leaves no such rows."""
     code = """
 import sys
 from collections import Counter

@@ -1,9 +1,9 @@
-"""Processes that own runs of a store, named by the path of a file or the URL of a database.
+"""Processes that own runs of a store, given by the path of a file or the URL of a database.
 
     owning_process.py STORE execute         executes each created run that a line of standard input names
-    owning_process.py STORE hold SECONDS    starts a run of session `s` under a lease of so many seconds: its agent
-                                            asks for a call, and for another one after each line on standard input
-    owning_process.py STORE work            for each name read from standard input, forks a process that executes the
+    owning_process.py STORE hold SECONDS    starts a run of session `s` under a lease of this many seconds: its agent
+                                            proposes a call, and another one after each line of standard input
+    owning_process.py STORE work            for each name on standard input, forks a process that executes the
                                             created runs of the store, in competition with the others, until killed
 
 Lines written: `pid N`, `ack SESSION SEQ RUN TYPE` for each stored event, `ran RUN CALL` for each call that really
@@ -49,7 +49,7 @@ async def line_read() -> None:
 
 
 def agent(run_id: str, calls: int, *, asking: bool = False) -> FakeAdapter:
-    """An agent whose calls say that they ran."""
+    """An agent whose calls print that they ran."""
 
     def call(n: int) -> Ask:
         async def runs() -> None:
@@ -101,7 +101,7 @@ async def work_one_by_one(store: Store, supervisor: Supervisor) -> None:
         try:
             handle = await supervisor.execute(agent(run_id, 4), run_id, policies=[OPEN])
             await handle.wait_finished()
-        except ProctorError:  # somebody was quicker, or has its session
+        except ProctorError:  # another was quicker, or has its session
             await anyio.lowlevel.checkpoint()
 
 

@@ -1,4 +1,4 @@
-"""Stores answer draws on shared budgets as a naive reference does, whatever comes in whatever order."""
+"""Stores answer reservations of shared budgets as a naive reference does, for any sequence of operations."""
 
 import asyncio
 import tempfile
@@ -33,7 +33,7 @@ AMOUNTS = st.integers(0, 8).map(lambda n: n / 2)
 
 
 class Ledgers(RuleBasedStateMachine):
-    """Draws on a store in memory, one in a file, and the reference."""
+    """Reservations in a memory store, a file store, and the reference."""
 
     @initialize()
     def begin(self) -> None:
@@ -63,7 +63,7 @@ class Ledgers(RuleBasedStateMachine):
 
     @rule(owner=st.sampled_from(["one", "two"]))
     def goes_on(self, owner: str) -> None:
-        """A run begins."""
+        """A run starts."""
         if owner in self.ref.gone:
             return
         run = f"r{len(self.runs)}"
@@ -80,7 +80,7 @@ class Ledgers(RuleBasedStateMachine):
     @precondition(lambda self: self.live())
     @rule(data=st.data(), more=AMOUNTS, want=AMOUNTS, all_of_it=st.booleans(), names=st.sets(NAMES, min_size=1))
     def draws(self, data: Any, more: float, want: float, all_of_it: bool, names: set[str]) -> None:
-        """A run used so much more, and wants so much; an owner that is gone may not know it yet."""
+        """A run has used more, and reserves more; a lost owner may not know about its loss."""
         run = data.draw(st.sampled_from(self.live()))
         draws, expected = [], []
         for name in sorted(names):
@@ -100,7 +100,7 @@ class Ledgers(RuleBasedStateMachine):
     @precondition(lambda self: self.live())
     @rule(data=st.data(), more=AMOUNTS)
     def settles(self, data: Any, more: float) -> None:
-        """A run draws no more."""
+        """A run settles."""
         run = data.draw(st.sampled_from(self.live()))
         reported = {name: used + more for (name, of), used in self.used.items() if of == run}
         by_kind: dict[str, float] = {}
@@ -117,7 +117,7 @@ class Ledgers(RuleBasedStateMachine):
     @precondition(lambda self: self.live())
     @rule(data=st.data())
     def ends(self, data: Any) -> None:
-        """A run is over; whoever ended it settled nothing."""
+        """A run ends, and whoever ended it settled nothing."""
         run = data.draw(st.sampled_from(self.live()))
         if self.ref.owner[run] in self.ref.gone:
             return
@@ -128,7 +128,7 @@ class Ledgers(RuleBasedStateMachine):
     @precondition(lambda self: "two" not in self.ref.gone)
     @rule()
     def dies(self) -> None:
-        """The second owner is gone, with all its runs hold."""
+        """The second owner is lost, with all reservations of its runs."""
         self.both(lambda n, s: s.release(self.owners["two"][n]))
         self.ref.gone.add("two")
 
@@ -154,13 +154,13 @@ class Ledgers(RuleBasedStateMachine):
 
 
 async def made(kind: Any, *args: Any, **options: Any) -> Any:
-    """A store, made where its event loop runs."""
+    """A store, created in its event loop."""
     return kind(*args, **options)
 
 
 @pytest.mark.anyio
-async def test_use_counts_after_a_clock_that_was_long_ahead_is_set_back(tmp_path: Path) -> None:
-    """As many parts lie ahead then as are kept; what is used now is not dropped for them."""
+async def test_usage_counts_after_a_clock_that_was_long_ahead_is_set_back(tmp_path: Path) -> None:
+    """All kept periods are in the future then, and the current usage is not dropped for them."""
     claim = BudgetAccount(budget="minute", key="", counts="tool_calls", window="60000", max=1000)
     now = START / 1000
     clock = lambda: now  # noqa: E731 - as above

@@ -22,14 +22,14 @@ where = either_store
 
 
 async def looked_at(where: str) -> tuple[BudgetInfo, float]:
-    """The budget, and what the record says was used in all."""
+    """The budget, and the total usage in the event log."""
     async with opened(where) as store:
         (budget,) = await store.budgets()
         return budget, sum([run.usage.cost_usd async for run in all_runs(store)])
 
 
-def test_processes_pass_a_budget_by_less_than_a_response_each_run(where: str) -> None:
-    """What is counted is what was used, and all that was set aside is back."""
+def test_processes_exceed_a_budget_by_less_than_a_response_each(where: str) -> None:
+    """The counted amount is the usage, and all reservations are returned."""
     command = [sys.executable, str(PROCESS), where, "spend", str(PROCESSES), str(RUNS)]
     lines = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=600).stdout.split("\n")
     budget, recorded = anyio.run(looked_at, where)
@@ -41,7 +41,7 @@ def test_processes_pass_a_budget_by_less_than_a_response_each_run(where: str) ->
 
 
 async def started(where: str) -> float:
-    """Start a run that needs most of the budget; what is left then."""
+    """Start a run that reserves most of the budget; the remaining amount."""
     async with opened(where) as store:
         await run_once(FakeAdapter([]), "go", policies=shared(reserve=MOST_USD - 2), store=store)
         (budget,) = await store.budgets()
@@ -49,8 +49,8 @@ async def started(where: str) -> float:
         return left
 
 
-def test_what_killed_processes_have_set_aside_comes_back(where: str) -> None:
-    """At once, as their processes are seen to be gone."""
+def test_reservations_of_killed_processes_are_returned(where: str) -> None:
+    """At once, as the processes are known to be gone."""
     with ExitStack() as stack:
         holders = [stack.enter_context(process(where, "hold", "3", program=PROCESS)) for _ in range(3)]
         for each in holders:

@@ -1,6 +1,6 @@
-"""Owners in processes of their own: raced, stopped, killed, and reached by the kill switch.
+"""Owners in their own processes: raced, suspended, killed, and reached by the kill switch.
 
-`PROCTOR_KILLS=300` kills so many, in place of a few; see docs/long-runs.md.
+`PROCTOR_KILLS=300` kills that many instead of a few; see docs/long-runs.md.
 """
 
 import os
@@ -61,8 +61,8 @@ def test_a_created_run_given_to_two_processes_runs_once(name: str) -> None:
     assert in_store(name, ends) == [[RunCompleted]] * RACES
 
 
-def test_an_owner_that_was_stopped_comes_back_fenced(name: str) -> None:
-    """Its lease was over and its run ended meanwhile: what its agent asks for then does not run."""
+def test_an_owner_suspended_beyond_its_lease_is_fenced(name: str) -> None:
+    """Its run was ended meanwhile, so a call that its agent proposes then does not run."""
     with process(name, "hold", "1") as owner:
         owner.until("ran held c0")
         if is_url(name):
@@ -82,8 +82,8 @@ def test_an_owner_that_was_stopped_comes_back_fenced(name: str) -> None:
     assert after[-1].error["code"] == "owner_lost"
 
 
-def test_an_owner_that_lives_is_left_alone(name: str) -> None:
-    """Nobody takes its runs away, however long they take."""
+def test_a_live_owner_keeps_its_runs(name: str) -> None:
+    """However long they take."""
 
     async def looked_at(store: Store) -> tuple[str, list[RunInfo]]:
         await anyio.sleep(1.5)  # three leases, on the clock of real processes
@@ -119,14 +119,14 @@ MANY = Path(__file__).parents[3] / "supervisor" / "control" / "many_runs.py"
 
 @contextmanager
 def many_runs(store: Path, count: int) -> Iterator[Process]:
-    """A process with so many runs that go on."""
+    """A process with this many active runs."""
     with process(str(store), str(count), program=MANY) as many:
         many.until("going")
         yield many
 
 
 def starts(many: Process) -> str:
-    """Have it start one more: `started`, or the code of the error."""
+    """Let it start one more: `started`, or the error's code."""
     many.go_on("one more")
     code: str = many.until("")
     return code
@@ -136,8 +136,8 @@ async def killed(store: Store) -> list[KillOutcome]:
     return await KillSwitch(store).kill(by="ana", everything=True, block_starts=True, wait_s=PATIENCE_S)
 
 
-def test_500_runs_of_three_processes_are_stopped_and_each_is_reported(tmp_path: Path) -> None:
-    """Then nothing starts in any of them until that is lifted."""
+def test_500_runs_of_three_processes_are_killed_and_each_is_reported(tmp_path: Path) -> None:
+    """After that, none of them starts a run until the freeze is lifted."""
     store = tmp_path / "runs.db"
 
     async def looked_at_and_lifted(opened: Store) -> Counter[str]:
@@ -160,8 +160,8 @@ def test_500_runs_of_three_processes_are_stopped_and_each_is_reported(tmp_path: 
     assert again == ["started"] * 3
 
 
-def test_runs_whose_process_was_killed_are_stopped_too(tmp_path: Path) -> None:
-    """Their owner is gone, so the process that uses the switch ends them. The others get the order."""
+def test_runs_whose_process_was_killed_are_ended_too(tmp_path: Path) -> None:
+    """They have no owner, so the process that uses the kill switch ends them. The others get the command."""
     store = tmp_path / "runs.db"
     with many_runs(store, 5) as gone, many_runs(store, 5):
         gone.process.kill()
@@ -175,10 +175,10 @@ def test_runs_whose_process_was_killed_are_stopped_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("moved", [timedelta(-365), timedelta(365)])
-def test_a_wall_clock_that_was_moved_stops_no_switch(
+def test_a_wall_clock_set_back_or_ahead_does_not_affect_the_kill_switch(
     moved: timedelta, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Orders count by the store's numbers: set back or ahead, the runs that were there end."""
+    """Commands are ordered by the store's numbers, so the runs that existed end."""
 
     class Moved(datetime):
         @classmethod

@@ -1,4 +1,6 @@
-"""SQLite and PostgreSQL answer any uses as the store in memory does, which stands for them in simulations."""
+"""SQLite and PostgreSQL give the same results for any operations as the memory store, which stands for them in
+simulations.
+"""
 
 import os
 import random
@@ -39,18 +41,18 @@ CLAIMS = [
     BudgetAccount(budget="b/week", key="", counts="tool_calls", window="week", max=6),
 ]
 LEASES = (3600, 3600, 3600, -1)
-"""In seconds; an owner whose lease is over is gone."""
+"""In seconds; an owner with an expired lease is lost."""
 TENANTS = ("t", "t", "", None)
 _OWN = (
     *("position", "after", "number", "created_at", "at", "answered_at", "started_at", "ended_at", "bytes"),
     "free_bytes",
 )
-"""What each store gives by its own count or clock."""
+"""Values from each store's own count or clock."""
 
 
 @asynccontextmanager
 async def stores(folder: Path) -> AsyncIterator[list[Store]]:
-    """The model, and what it stands for."""
+    """The model, and the store it stands for."""
     async with AsyncExitStack() as stack:
         url, schema = stack.enter_context(new_schema())
         yield [
@@ -64,26 +66,24 @@ async def stores(folder: Path) -> AsyncIterator[list[Store]]:
 
 
 class Uses:
-    """Draws one use of a store after the other; owners and what they wrote are known by it."""
+    """Draws one store operation after the other, from the owners so far and their writes."""
 
     def __init__(self, chance: random.Random) -> None:
         self.chance = chance
         self._owners = 0
         self._owner: dict[str, int] = {}  # of runs
-        self._claims = ("", 0)  # what the latest use claims, if it is granted
-        self._unit: tuple[str, int, list[ev.Event]] | None = (
-            None  # the latest that was stored, with its run and owner
-        )
+        self._claims = ("", 0)  # the claims of the latest operation, if it is granted
+        self._unit: tuple[str, int, list[ev.Event]] | None = None  # the latest stored unit, with its run and owner
         self._requested: list[str] = []
         self._appends: tuple[str, int, list[ev.Event]] = ("", 0, [])
 
     def next(self, name: str = "") -> tuple[str, Callable[[Store, list[int]], Any]]:
-        """A use and its name: what it does to a store, given the epochs of the owners."""
+        """An operation and its name: its effect on a store, given the epochs of the owners."""
         name = name or self.chance.choice(_NAMES)
         return name, getattr(self, f"_{name}")()
 
     def granted(self, name: str, given: Any) -> None:
-        """The use was not refused; what it gave."""
+        """The operation succeeded, with this result."""
         if name in ("create_run", "claim_run"):
             run, owner = self._claims
             self._owner[run] = owner
@@ -94,14 +94,14 @@ class Uses:
             self._unit = run, owner, [msgspec.structs.replace(event, seq=stored["seq"]) for event, stored in places]
 
     def _run(self) -> str:
-        """One that has an owner, mostly."""
+        """Usually one that has an owner."""
         return self.chance.choice(list(self._owner) if self._owner and self.chance.random() < 0.7 else RUNS)
 
     def _session(self, run: str) -> str:
         return f"s{int(run[1:]) % 5}"
 
     def _whose(self, run: str = "") -> Callable[[list[int]], int]:
-        """That of the run, mostly; another, or nobody."""
+        """Usually the run's; otherwise another, or none."""
         n = self.chance.randrange(-1, self._owners)
         if run in self._owner and self.chance.random() < 0.9:
             n = self._owner[run]
@@ -162,7 +162,7 @@ class Uses:
         return lambda store, epochs: store.append(unit, epoch=whose(epochs))
 
     def _append_again(self) -> Any:
-        """The latest unit that was stored, as one whose answer was lost: alone, with more, or changed."""
+        """The latest stored unit, repeated as after a lost answer: alone, with more, or changed."""
         run, owner, unit = self._unit or ("r0", -1, [ev.RunStarted(run_id="r0", session_id="s0", at=AT, seq=1)])
         if self.chance.random() < 0.3:
             owner = self.chance.randrange(-1, self._owners)
@@ -293,7 +293,7 @@ _NAMES += ["append"] * 24 + ["create_run", "claim_run"] * 4
 
 
 async def _given(store: Store, use: Any, epochs: list[int]) -> Any:
-    """What a use gives, or how it is refused, without what is the store's own."""
+    """The result of an operation, or its error, without the store's own values."""
     try:
         given = await use(store, epochs)
     except StoreError as error:
@@ -311,8 +311,8 @@ def _plain(value: Any, epochs: list[int]) -> Any:
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
-async def test_any_sequence_of_uses_has_the_same_answers(seed: int, tmp_path: Path) -> None:
-    """Starts, claims, units, approvals, orders, budgets, lists, pruning; every refusal with its kind."""
+async def test_any_sequence_of_operations_has_the_same_results(seed: int, tmp_path: Path) -> None:
+    """Starts, claims, units, approvals, commands, budgets, lists, pruning; every error with its kind."""
     uses = Uses(random.Random(seed))
     async with stores(tmp_path) as opened:
         epochs: list[list[int]] = [[] for _ in opened]
