@@ -1,4 +1,4 @@
-"""`approvals` lists pending requests. `approvals --watch` and `tail -f` follow new ones, even before a store exists."""
+"""`approvals` lists pending requests; `approvals --watch` and `tail -f` follow new ones, even without a store yet."""
 
 import json
 import os
