@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from ..arguments import check_seconds, check_store, checked_answer
 from ..errors import ApprovalError, StoreError, UsageError
 from ..machine.event_factory import answered
-from ..ports.store import ApprovalStore, Store, wait_again
+from ..ports.store import LOOK_AGAIN_S, ApprovalStore, Store, wait_again
 from ..ports.stored_types import NOT_OVER, ApprovalAnswer, ApprovalRequest, RunInfo, StoredApproval
 from ..redaction import Redactor
 from ..store.invariants import how_closed
@@ -103,16 +103,20 @@ async def record_answer(
 
 
 async def wait_recorded(store: Store, approval: StoredApproval, *, wait_s: float = TAKEN_UP_S) -> StoredApproval:
-    """Wait until the owner of the run has acted on a recorded answer. Raises ApprovalError if it closed the approval
-    otherwise, or is gone.
+    """Wait until the owner of the run has acted on a recorded answer, also while the store cannot be read: the answer
+    counts. Raises ApprovalError if the owner closed the approval otherwise, or is gone.
     """
     id, state = approval.request.approval_id, approval.state
     token = 0
     with anyio.move_on_after(wait_s):
         while not approval.recorded:
-            token = await wait_again(store, token)
-            run = await store.run(approval.request.run_id)
-            approval = await store.approval(id) or approval
+            try:
+                token = await wait_again(store, token)
+                run = await store.run(approval.request.run_id)
+                approval = await store.approval(id) or approval
+            except StoreError:
+                await anyio.sleep(LOOK_AGAIN_S)
+                continue
             if not approval.recorded and run is not None:
                 _check_owned(run, approval)
     if approval.state != state:
@@ -140,7 +144,10 @@ def _check_owned(run: RunInfo, approval: StoredApproval) -> None:
 
 async def _refused(store: ApprovalStore, approval_id: str, error: StoreError) -> Exception:
     """The error that says why the store rejected an answer."""
-    approval = await store.approval(approval_id)
+    try:
+        approval = await store.approval(approval_id)
+    except StoreError:
+        return StoreError(f"{error}; whether the answer counts is not known: look again", kind=error.kind)
     match error.kind:
         case "answered" if approval is not None:
             return _closed_error(approval)

@@ -22,8 +22,8 @@ from proctor.adapters.stores import PostgresStore
 from proctor.adapters.stores.postgres.store import DatabaseReaders
 from proctor.policies import Policy, parse_policies
 from proctor.policies.events import TERMINAL, MessageReceived, RunFailed, ToolCallCompleted
-from proctor.supervisor import Cancel, Owner, RunInfo, StoreError, Supervisor
-from proctor.supervisor.control.approval_inbox import answer
+from proctor.supervisor import Cancel, Owner, RunInfo, StoreError, Supervisor, pending
+from proctor.supervisor.control.approval_inbox import answer, record_answer, wait_recorded
 from proctor.supervisor.ports.stored_types import AnswerGiven, ApprovalAnswer
 from proctor.supervisor.testing.fakes import PATIENCE_S, Ask, FakeAdapter
 
@@ -169,6 +169,44 @@ async def test_an_answer_counts_once_wherever_its_connection_and_that_of_the_run
 
             assert min(proxy.cuts, own.cuts) >= PIECES // 2
             assert len(commands) == PIECES - 1
+
+
+async def test_whoever_answers_as_the_server_goes_away_hears_what_is_known(
+    server: OwnServer, proxy: CuttingProxy, schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An answer that was recorded is no error, though nobody can see whether the run acts on it; of one whose record
+    was lost on its way, that nobody knows. The run goes on once the server is back.
+    """
+    monkeypatch.setattr("proctor.adapters.stores.postgres.store._AGAIN_S", 0.02)
+    asks = parse_policies("{name: p, tool_rules: [{deny: [bash], action: request_approval}]}")
+    given = ApprovalAnswer(granted=True, by="ana")
+    async with (
+        PostgresStore(server.url(), schema=schema) as store,
+        PostgresStore(proxy.url(server.url()), schema=schema, patience_s=0.2) as elsewhere,
+        Supervisor(store) as supervisor,
+    ):
+        with anyio.fail_after(PATIENCE_S):
+            handles = [await supervisor.start(FakeAdapter([Ask(name="bash")]), "go", policies=asks) for _ in range(2)]
+            while len(requests := await pending(store)) < 2:
+                await anyio.sleep(0.01)
+            recorded = await record_answer(elsewhere, requests[0].approval_id, given)
+            proxy.refuses = True
+            proxy.cut()
+            seen = await wait_recorded(elsewhere, recorded, wait_s=0.5)
+            proxy.refuses = False
+            await elsewhere.send_command(Cancel(scope="run", value="other"))  # it writes again, and reads
+            await elsewhere.last_command()
+            proxy.refuses = True
+            proxy.cut_at(8)  # two questions were answered by then, and the transaction has begun
+            with pytest.raises(StoreError, match="whether the answer counts is not known") as raised:
+                await answer(elsewhere, requests[1].approval_id, given)
+            proxy.refuses = False
+            await answer(elsewhere, requests[1].approval_id, given)
+            results = [await handle.wait() for handle in handles]
+
+    assert (seen.state, seen.answer) == ("granted", given)
+    assert raised.value.kind == "unwritable"
+    assert [result.status for result in results] == ["completed", "completed"]
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGQUIT])
