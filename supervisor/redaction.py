@@ -353,12 +353,13 @@ class _Walk:
         found = [_VARIABLE.match(item) if isinstance(item, str) else None for item in items]
         if not any(found) or not (found[0] or (isinstance(items[0], str) and _WORD.fullmatch(items[0]))):
             return items
-        return [
-            f"{each[0]}{self._whole(item[each.end() :])}"
-            if each and names_secret(each[1]) and self._detector.may_be_named(item[each.end() :])
-            else item
-            for each, item in zip(found, items, strict=True)
-        ]
+        return [self._assigned(name, item) if name else item for name, item in zip(found, items, strict=True)]
+
+    def _assigned(self, name: re.Match[str], item: str) -> str:
+        """`NAME=value`, without the value if it is a secret."""
+        value = item[name.end() :]
+        is_secret = names_secret(name[1]) and self._detector.may_be_named(value)
+        return f"{name[0]}{self._whole(value)}" if is_secret else item
 
     def _arguments(self, items: list[Any]) -> list[Any]:
         """The words of a command, of which some are secrets by the words before them: `-u user:password`."""

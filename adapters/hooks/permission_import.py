@@ -159,8 +159,9 @@ def _stops(each: Permission, kept: Sequence[Permission]) -> list[dict[str, Any]]
     later = [one for one in kept if one.line > each.line and one.decision == "allow" and _overlap(one, each)]
     if each.about != "any" or not later:
         return [*_stopped(each)]
-    runs = [{"path": "$.command", "runs": words}] if (words := [w for one in later if (w := _words(one))]) else []
-    but = [*runs, *(condition for one in later for part in _allowed(one) for condition in part.get("where", []))]
+    words = list(filter(None, map(_words, later)))
+    but: list[Any] = [{"path": "$.command", "runs": words}] if words else []
+    but += [condition for one in later for part in _allowed(one) for condition in part.get("where", [])]
     return [{"tool": [*each.tools], **({"where": [{"not": [{"any_of": but}]}]} if but else {})}]
 
 

@@ -169,9 +169,10 @@ def _refusals_matter(product: SessionProduct) -> bool:
 def _is_over(product: SessionProduct, at: Sequence[int]) -> bool:
     """Whether it makes no difference how many calls fail that run on where the stack refuses all others."""
     *stack, (rule, now) = zip(product.parts, at, strict=True)
-    refusing = any(part.refuses_later and part.may_have_tripped(n) for part, n in stack)
-    tripped = isinstance(rule, RuleComponent) and rule.may_have_tripped(now)
-    return not refusing or tripped or not any(rule.watches_end(call) for call in product.calls)
+    if isinstance(rule, RuleComponent) and rule.may_have_tripped(now):
+        return True
+    refuses_all = any(part.refuses_later and part.may_have_tripped(n) for part, n in stack)
+    return not refuses_all or not any(rule.watches_end(call) for call in product.calls)
 
 
 class _Refinement:

@@ -79,24 +79,41 @@ def messages_apart(
     if not patterns:
         return [*dict.fromkeys(values), "zq"], True
     apart = texts_apart((*patterns, *(_naming(each, cased=each in standing) for each in values)))
-    regexes = [Regex(pattern) for pattern in patterns]
-    texts: dict[tuple[bool, ...], str] = {}
-    alone = [text for pattern in patterns for text in texts_apart((pattern,)).texts.values()]
-    plain = ["zq", *" 9A-\n", *filter(None, alone), *filter(None, apart.texts.values())]
-    for text in (*(f"{text} {value}" for value in values for text in ("zq", *alone)), *plain):
-        words = UserText(texts=[text.casefold()])
-        texts.setdefault((*(regex.found_in(text) for regex in regexes), *map(words.contain, values)), text)
+    texts = _by_matches(patterns, values, apart)
     complete = apart.complete and all(met in texts for met in apart.texts)
     heard = len(patterns)
+    kept = _irreducible(texts, heard)
+
+    def has_alone(value: int, met: Sequence[bool]) -> bool:
+        """Whether a message has this value, and no pattern is found in it but those of `met`."""
+        return any(each[value] and _is_within(each[:heard], met) for each in kept)
+
+    stand_ins = [n for n, value in enumerate(values, heard) if value in standing]
+    of_any = all(has_alone(n, met) for n in stand_ins for met in texts)
+    return [texts[each] for each in kept], complete and of_any
+
+
+def _by_matches(patterns: Sequence[str], values: Sequence[str], apart: TextsApart) -> dict[tuple[bool, ...], str]:
+    """Texts by the patterns that are found in them, then the values that they contain."""
+    regexes = [Regex(pattern) for pattern in patterns]
+    alone = [text for pattern in patterns for text in texts_apart((pattern,)).texts.values()]
+    with_values = [f"{text} {value}" for value in values for text in ("zq", *alone)]
+    texts: dict[tuple[bool, ...], str] = {}
+    for text in (*with_values, "zq", *" 9A-\n", *filter(None, alone), *filter(None, apart.texts.values())):
+        words = UserText(texts=[text.casefold()])
+        texts.setdefault((*(regex.found_in(text) for regex in regexes), *map(words.contain, values)), text)
+    return texts
+
+
+def _irreducible(matches: Iterable[tuple[bool, ...]], heard: int) -> list[tuple[bool, ...]]:
+    """The matches that no smaller ones make up together; `heard` is how many of them are patterns."""
     kept: list[tuple[bool, ...]] = []
-    for met in sorted(texts, key=sum):
+    for met in sorted(matches, key=sum):
         within = [each for each in kept if _is_within(each, met)]
         together = tuple(map(any, zip(*within, strict=True)))
         if together != met or not any(each[:heard] == met[:heard] for each in within):
             kept.append(met)
-    stand_ins = [n for n, value in enumerate(values, heard) if value in standing]
-    of_any = all(any(each[n] and _is_within(each[:heard], met) for each in kept) for n in stand_ins for met in texts)
-    return [texts[each] for each in kept], complete and of_any
+    return kept
 
 
 def _is_within(some: Sequence[bool], more: Sequence[bool]) -> bool:

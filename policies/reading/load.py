@@ -290,7 +290,9 @@ def _other_than_policy(path: Path) -> str:
     roots = _roots(path)
     if _are_tests(roots):
         return "tests of policies"
-    return "" if any(is_policy(root, Policy.__struct_fields__) for root in roots) or not roots else "no policy"
+    if not roots or any(is_policy(root, Policy.__struct_fields__) for root in roots):
+        return ""
+    return "no policy"
 
 
 def _read(path: Path) -> Document:
