@@ -119,18 +119,24 @@ class KillSwitch:
             scope = Scope("run", await self._latest(scope.value))
         if block_starts:
             await self.block(scope, by=by, reason=reason)
+        before: dict[str, RunInfo] = {}
+        unread: StoreError | None = None
         try:
             before = await self.unfinished_runs(scope)  # one of these may end before it could be found again
-        except StoreError:
-            await self._order(Cancel, scope, by, reason)  # the owners have their runs, whatever the list says
-            raise
-        await self._order(Cancel, scope, by, reason)
-        wanted = before | await self.unfinished_runs(scope)
-        left = await self._awaited(wanted, scope, wait_s, by=by, reason=reason)
-        now = await self._now(scope, wanted)
+        except StoreError as error:
+            unread = error
+        await self._order(Cancel, scope, by, reason)  # the owners have their runs, whatever the list says
+        try:
+            if unread is not None:
+                raise unread
+            wanted = before | await self.unfinished_runs(scope)
+            left = await self._awaited(wanted, scope, wait_s, by=by, reason=reason)
+            now = await self._now(scope, wanted)
+            following = await self._latest(scope.value) if scope.kind == "run" else ""
+        except StoreError as error:
+            raise StoreError(f"{error}; the command to cancel is recorded", kind=error.kind) from error
         outcomes = [_outcome(now[run_id], ended=run_id not in left) for run_id in wanted]
-        if scope.kind == "run" and (following := await self._latest(scope.value)) != scope.value:
-            # it was lost meanwhile
+        if following not in ("", scope.value):  # it was lost meanwhile
             outcomes += await self.stop(Scope("run", following), by=by, reason=reason, wait_s=wait_s)
         return outcomes
 

@@ -13,8 +13,8 @@ from proctor.policies import RunContext
 from proctor.policies.events import RunCancelled, RunStarted
 from proctor.supervisor import KillOutcome, KillSwitch, MemoryStore, RunHandle, Supervisor
 from proctor.supervisor.api.run_once import create_run, execute_run, run_once
-from proctor.supervisor.errors import StartsBlockedError, UsageError
-from proctor.supervisor.ports.stored_types import Block, Cancel, Owner, RunInfo
+from proctor.supervisor.errors import StartsBlockedError, StoreError, UsageError
+from proctor.supervisor.ports.stored_types import Block, Cancel, Owner, RunInfo, UnblockStarts
 from proctor.supervisor.testing.fakes import PATIENCE_S, FakeAdapter, Pause
 
 pytestmark = pytest.mark.anyio
@@ -214,3 +214,35 @@ async def test_a_run_that_ends_at_once_is_reported_too() -> None:
     outcomes = await KillSwitch(store).kill(by="ana", everything=True)
 
     assert [(outcome.run_id, outcome.status, outcome.ended) for outcome in outcomes] == [("r", "cancelled", True)]
+
+
+class LostAfter(MemoryStore):
+    """A store whose runs cannot be read, from the beginning or once a command is recorded."""
+
+    def __init__(self, *, lost: bool) -> None:
+        super().__init__()
+        self._lost = lost
+        self._commanded = False
+
+    async def send_command(self, command: Cancel | Block | UnblockStarts) -> int:
+        number = await super().send_command(command)
+        self._commanded = True
+        return number
+
+    async def runs(self, **which: Any) -> list[RunInfo]:
+        if self._commanded or self._lost:
+            raise StoreError("the store cannot be reached")
+        return await super().runs(**which)
+
+
+@pytest.mark.parametrize("lost", [False, True])
+async def test_a_kill_whose_effect_cannot_be_seen_says_that_its_command_is_recorded(lost: bool) -> None:
+    """People would take the runs for going on: their owners end them."""
+    store = LostAfter(lost=False)
+    async with running(store, ACME) as [handle]:
+        store._lost = lost
+        with pytest.raises(StoreError, match="cannot be reached; the command to cancel is recorded"):
+            await KillSwitch(store).kill(everything=True, by="ana")
+        ended = await handle.wait()
+
+    assert ended.status == "cancelled"
