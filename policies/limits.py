@@ -200,6 +200,7 @@ class Budget(ClauseRecord, frozen=True):
         yield from self._window_problems(given)
 
     def _window_problems(self, given: Sequence[str]) -> Iterator[Issue]:
+        """What is wrong with the window, and with what depends on the thing that is counted."""
         if self.window is not None and self.window not in WINDOWS:
             length = duration_ms(self.window)
             if length is None:

@@ -105,6 +105,7 @@ class Detector:
         return bool(data) and not data.startswith((PLACEHOLDER, b"$")) and data not in self._allowed
 
     def _all(self, text: bytes, wanted: Sequence[_Compiled]) -> Iterator[SecretSpan]:
+        """What each pattern finds in a text, unless it is redacted already, is allowed, or says where a secret is."""
         for kind, regex, groups in wanted:
             done = 0
             for match in regex.finditer(text):

@@ -197,6 +197,7 @@ def adapter_class(spec: AgentSpec) -> Callable[..., Adapter]:
 
 
 def _check_options(name: str, made: Callable[..., Adapter], options: Mapping[str, Any]) -> None:
+    """Raises UsageError for an option that an adapter lacks, that is of the wrong type, or that is missing."""
     found = inspect.signature(made).parameters
     parameters = {option: each for option, each in found.items() if each.kind is not each.VAR_KEYWORD}
     passes_on = parameters.keys() != found.keys()  # what else it is given it checks itself

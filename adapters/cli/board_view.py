@@ -221,6 +221,7 @@ class Screen:
         return None
 
     def _about_row(self, key: str) -> None:
+        """Handle a key that concerns the selected row."""
         row = self.row()
         if row is None:
             return

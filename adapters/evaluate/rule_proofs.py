@@ -109,6 +109,7 @@ def _rule_record(policies: Sequence[Policy], clauses: Sequence[Clause], rule: Cl
 
 
 def _why_dead(policies: Sequence[Policy], others: Sequence[Clause], rule: Clause, prove: Prover) -> str:
+    """Why a rule decides nothing: it means no call, another rule stops the same, or several do."""
     id = rule.id
     stack, alone = kept(policies, others), kept(policies, [rule])
     if not isinstance(rule.record, _LISTS):

@@ -189,6 +189,7 @@ class Hook:
         return _ALLOWED
 
     def _proposed(self) -> Verdict:
+        """Answer a proposed call by the gate, unless its run was cancelled or no run may start."""
         hook_input, session = self._input, self._session
         self._end_failed()
         self._end_with_their_scripts()

@@ -257,6 +257,7 @@ class HookedSession:
         return int(number) if of == self.session_id and number.isdecimal() else 0
 
     def _learn(self, events: Iterable[Event]) -> None:
+        """Note what later hooks have to know of these events."""
         for event in events:
             self._past.apply(event)
             self.called = self.called or isinstance(event, ToolEvent)

@@ -211,6 +211,7 @@ def _objects(message: dict[str, Any], *names: str) -> Iterator[dict[str, Any]]:
 
 
 def _requested(message: dict[str, Any]) -> Iterator[MessageCall]:
+    """The calls that a message requests, in each library's way to write them."""
     for call in _objects(message, "tool_calls", "invalid_tool_calls"):
         what = next((call[kind] for kind in ("function", "custom") if isinstance(call.get(kind), dict)), call)
         yield _call(call.get("id"), what.get("name"), _given(what))

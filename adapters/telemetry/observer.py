@@ -316,6 +316,7 @@ class OpenTelemetry:
         self._meters.ran(run.agent, tool=tool, failed=failed, seconds=seconds)
 
     def _approval(self, run: OpenRun, event: ev.ApprovalEvent) -> None:
+        """Note what an approval's event says on the spans of the decision and the run, and how long a person took."""
         deciding = run.decisions.get(event.tool_call_id)
         if deciding is not None:
             deciding.actions.append("request_approval")

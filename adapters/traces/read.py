@@ -64,6 +64,7 @@ def check_format(lines: TraceLines, format: str) -> None:
 
 
 def _format_of(value: Any) -> str | None:
+    """The format that a line's value is of; None if it could be of any or of none."""
     if is_span(value):
         return "otel"
     if not isinstance(value, dict):

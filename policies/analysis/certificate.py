@@ -175,6 +175,7 @@ class _Checker:
         return kept and self.property.obligation(at[-1]) > (NOTHING if self.standard.strict else WARN)
 
     def _moves(self, state: State) -> Iterator[tuple[State | None, str]]:
+        """Each step from a state, in words, with the state after it; None where it breaks the property."""
         at, in_flight = state
         for call in self.calls:
             yield from self._of_call(at, in_flight, call)
@@ -194,6 +195,7 @@ class _Checker:
             )
 
     def _of_call(self, at: tuple[int, ...], in_flight: int, call: InputClass) -> Iterator[tuple[State | None, str]]:
+        """The states after a call of a class, in each way it may be decided and end, with the call in words."""
         what = f"a call of `{call.name}` with {call.input}"
         at = tuple(part.requested(n, call) for part, n in zip(self.parts, at, strict=True))
         level = max((part.level(n, call) for part, n in zip(self.stack, at, strict=False)), default=NOTHING)

@@ -46,6 +46,7 @@ UNGATED = "denies later calls that the adapter holds, and cancels the run at any
 
 
 def limit_findings(policy: Policy, capabilities: Capabilities | None, work: Work) -> Iterator[PreflightFinding]:
+    """What is wrong with the limits and budgets of a stack, and what each does where an adapter runs."""
     limits = effective_limits(policy)
     for entry in limits:
         if entry.limit.max == 0 and not entry.kind.zero_ok:

@@ -240,6 +240,7 @@ def _self_satisfied(clause: Clause, net: Net, kinds: CallClasses) -> Iterator[Pr
 
 
 def _net_findings(clause: Clause, net: Net, walked: Walked) -> Iterator[PreflightFinding]:
+    """What the walk through a net shows: growth without bound, an unfinished walk, or transitions that never fire."""
     if walked.growth:
         trace = " -> ".join(walked.growth)
         yield finding(

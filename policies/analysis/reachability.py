@@ -87,6 +87,7 @@ class Saturation:
         return (kind for name in graph.names for kind in self.kinds.named(name))
 
     def _saturate(self) -> None:
+        """Find all kinds of calls that can be let through, each by those found before."""
         self.found, self._needed = {}, {}
         self._reached = {s: {s.shared.start: ()} for s in self.graphs}
         pending = dict.fromkeys(kind for kind in self.kinds.all if kind not in self.cores)
@@ -309,6 +310,7 @@ class Product:
         return trace
 
     def _shortest(self, symbols: Sequence[Entry], graphs: Sequence[ClauseGraph]) -> list[Symbol] | None:
+        """A shortest trace of these calls that ends with a wanted one; None without one. Raises BoundExceeded."""
         most = self.work + min(MAX_WORK, MAX_WORK_IN_ALL - self.work)
 
         def steps(at: tuple[int, ...]) -> Iterator[tuple[Symbol, Price, tuple[int, ...] | None]]:

@@ -446,6 +446,7 @@ class ShortSessions:
                 yield each
 
     def _inputs(self, name: str) -> list[dict[str, Any]]:
+        """Inputs of a tool that meet and miss the conditions on it, with the shared value where rules compare."""
         atoms: dict[str, list[Atom]] = {}
         shared: dict[str, None] = {}
         for each in self._naming(name):

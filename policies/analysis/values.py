@@ -324,6 +324,7 @@ def placed(document: Any, path: str, value: Any) -> Any:
 
 
 def _placed(document: Any, steps: Sequence[tuple[str, Any]], value: Any) -> Any:
+    """A document with a value where these steps lead; what is missing on the way is added."""
     if not steps:
         return value
     (kind, argument), rest = steps[0], steps[1:]

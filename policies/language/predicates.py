@@ -152,6 +152,9 @@ def _denied(conditions: Sequence[Condition], reading: Reading, expand: Expand) -
 
 
 def _quantified(values_at: paths.PathFn, tests: list[CompiledConditions], permits: bool, need: int) -> Predicate:
+    """A predicate of the values at a path: all must meet the tests where it permits, and at least `need` of them in
+    any case.
+    """
     each = [test.holds for test in tests if not test.whole]
     whole = [test.holds for test in tests if test.whole]
     missing = all(test.missing for test in tests)
@@ -174,6 +177,7 @@ def _quantified(values_at: paths.PathFn, tests: list[CompiledConditions], permit
 
 
 def _test(name: str, operand: Any, reading: Reading, expand: Expand) -> CompiledConditions:
+    """One operator with its operand, compiled to be asked of one value, or of all together (`whole`)."""
     if name in ("within", "runs"):
         return CompiledConditions((is_within if name == "within" else would_run)(operand, reading))
     operator = OPERATORS[name]

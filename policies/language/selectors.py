@@ -305,6 +305,7 @@ class _Part:
         self.outputs = compiled.outputs
 
     def bind(self, names: CallNames, virtual_names: Sequence[VirtualName]) -> Bound:
+        """Whether a call with these names is meant: known by its name, or a predicate of the call."""
         where = self._where
         if names.any(self.matches):
             return True if where is None else lambda call: where(call.input, call)

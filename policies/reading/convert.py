@@ -337,6 +337,7 @@ class Converter:
         return False
 
     def _open(self, node: Node, *, free: bool = False) -> Any:
+        """A value of any JSON type; INVALID, and a problem, where YAML has read something else."""
         if isinstance(node, MapNode):
             values = {key: self._open(child, free=free) for key, child in node.entries.items()}
             return INVALID if any(value is INVALID for value in values.values()) else values

@@ -133,6 +133,7 @@ def _entry(head: str, key: str, child: Node, line: int, indent: int, comments: C
 
 
 def _item(item: Node, indent: int, comments: Comments, *, block: bool) -> Iterator[str]:
+    """The lines of a list's item: on one line if it is short enough, else as a block below its dash."""
     pad = " " * indent
     flow = f"{pad}- {_flow(item)}"
     alone = isinstance(item, MapNode) and len(item.entries) == 1

@@ -251,6 +251,7 @@ def _duration(definitions: dict[str, Any]) -> dict[str, Any]:
 
 
 def _schema(shape: Shape, definitions: dict[str, Any]) -> dict[str, Any]:
+    """The JSON Schema of a shape; those of records are added to the definitions."""
     if isinstance(shape, Text):
         return dict(_FILLED) if shape.filled else {"type": "string"}
     if isinstance(shape, Number):

@@ -199,6 +199,7 @@ class _Builder:
         return ListNode(items, _span(start.start_mark))
 
     def _mapping(self, start: Any, depth: int) -> MapNode:
+        """A mapping, with what its `<<` keys merge; a key that is given twice is reported."""
         _check_tag(start, "map")
         node = MapNode({}, {}, _span(start.start_mark))
         merged: list[MapNode] = []

@@ -170,6 +170,7 @@ def _may_hold_elements(word: Word) -> bool:
 
 
 def _is_understood(use: _Use, words: Sequence[Word], shell: Shell, *, splits: bool) -> bool:
+    """Whether a builtin, used so, neither changes what later words mean nor evaluates any of its own."""
     rest = _behind_options(use, words)
     if rest is None:
         return False

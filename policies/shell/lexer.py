@@ -87,6 +87,7 @@ class Scanner(Cursor):
                 self._plain(char, builder, start)
 
     def _plain(self, char: str, builder: WordBuilder, start: int) -> None:
+        """Read one unquoted character, which the shell may expand."""
         if not char.isascii() and {0x85, 0xA0} & set(char.encode()):
             self.fail("some shells take part of this character for a blank; quote it")
         self.pos += 1
@@ -150,6 +151,7 @@ class Scanner(Cursor):
         builder.add_unknown(splits=not quoted)
 
     def _dollar(self, builder: WordBuilder, *, quoted: bool) -> None:
+        """Read what begins with `$`: a quoted text, something that the shell expands, or the character itself."""
         start = self.pos
         following = self.text[start + 1 : start + 2]
         if following == "'" and not quoted:

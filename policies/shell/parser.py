@@ -168,6 +168,7 @@ class _Conditional:
             self._term()
 
     def _term(self) -> None:
+        """Read one operand of a condition: in brackets, negated, a unary test, or a comparison."""
         if self._accept("("):
             self._either()
             if not self._accept(")"):

@@ -224,6 +224,7 @@ def _listed(name: str, arguments: Sequence[Word], shell: Shell) -> list[Nested] 
 
 
 def _read(name: str, arguments: Sequence[Word], shell: Shell) -> list[Nested] | None:
+    """What a program of this name runs, by how its arguments are read; None if the program is not known."""
     if name in _OPAQUE or _OPAQUE_NAMES.fullmatch(name):
         is_asked = name in _ASKED and [word.text for word in arguments] == ["--version"]
         return [] if is_asked else UNKNOWN
@@ -424,6 +425,7 @@ class CommandCollector:
         self._parts.append(LinePart(name=DYNAMIC, command=source, exact=False, reason=reason))
 
     def _simple(self, words: Sequence[Word], source: str, *, direct: bool = False, depth: int = 0) -> None:
+        """Add a simple command, the files that its program writes, and the commands that it runs in turn."""
         check_depth(depth)
         path = words[0].text
         if not path or path.startswith("=") or not path.isascii():  # zsh looks `=rm` up; file systems fold letters

@@ -135,6 +135,7 @@ def _unquoted(quoted: str) -> str:
 
 
 def _step(kind: str, argument: Any, loose: bool) -> Step:
+    """A function from the values at one place to those that a step of a path leads to."""
     if kind == "key":
         member = _member(argument)
         return lambda found: [item for v in found for item in member(v)]
@@ -228,6 +229,7 @@ def _base(directory: str | None, start: str) -> PathPlace:
 
 
 def _walked(base: PathPlace, rest: str) -> PathPlace | None:
+    """Where a relative path leads from a place; None where it may lead elsewhere, by a link."""
     up, down = base.up, list(base.down)
     for part in rest.split("/"):
         if part == "..":

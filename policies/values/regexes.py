@@ -161,6 +161,7 @@ class Regex:
                     yield value.decode(errors="replace")
 
     def _occurrences(self, texts: Iterable[str], view: int) -> Iterator[Any]:
+        """Each match in the texts, from left to right; searched for `view` bytes ahead first. Raises ValueError."""
         left = WORK
         for text in map(_encoded, texts):
             at = 0

@@ -311,6 +311,7 @@ class Subscription:
             self._over = True
 
     async def _next(self) -> Event:
+        """The next event: stored ones, until the buffer continues where they end. Raises StopAsyncIteration."""
         assert self._buffer is not None
         while not self._over:
             if self._page:

@@ -101,6 +101,7 @@ class AmpTranslation:
         yield ev.SessionStarted(provider_session_id=str(record["session_id"]), metadata=metadata)
 
     def _assistant(self, record: dict[str, Any]) -> Iterator[ev.Event]:
+        """The events of a message of the model: its turn, its texts, its calls and what they used."""
         message, parent = record["message"], record.get("parent_tool_use_id")
         message_id = str(message.get("id") or "")
         if parent is None and (message_id != self._message_id or not self.turns.is_open):

@@ -108,6 +108,7 @@ class ClaudeTranslation:
             yield ev.RunCompleted(output=result.get("result") if output is None else output, usage=usage)
 
     def _system(self, record: dict[str, Any]) -> Iterator[ev.Event]:
+        """The events of a record about the client itself."""
         subtype = record.get("subtype")
         if subtype == "session_state_changed":
             self._state = str(record.get("state"))

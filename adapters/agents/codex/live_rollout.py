@@ -78,6 +78,7 @@ class Rollout:
             self._read_line(text)
 
     def _read_line(self, text: bytes) -> None:
+        """Note a call that begins or ends, or what the turn used; other lines, and broken ones, are skipped."""
         try:
             line = LINES.decode(text)
         except NOT_JSON:

@@ -159,6 +159,7 @@ class _Reader:
         self._last_total: Any = None
 
     def handle_line(self, line: _Line) -> None:
+        """Add what one line of the log says to the session."""
         typed = _typed(line)
         if line.type == "turn_context":
             self.model = str(line.payload.get("model") or "") or self.model

@@ -147,6 +147,7 @@ def lost_runs(tables: Tables) -> list[RunInfo]:
 
 
 def _conditions(tables: Tables, session_id: str | None, before: str | None, where: RunFilter) -> Iterator[Condition]:
+    """The SQL conditions of a query for runs, each with its values."""
     if session_id is not None:
         yield "session_key = (SELECT key FROM sessions WHERE session_id = ?)", session_id
     if before is not None:
