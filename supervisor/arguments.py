@@ -30,7 +30,7 @@ class RunOptions(TypedDict, total=False):
 
     Attributes:
         policies: The policies, merged left to right; `()` for no policy.
-        policy: One policy; `policies` is used instead if both are given.
+        policy: One policy, instead of `policies`.
         context: The user, tenant and labels of the run; rules read them in `when`.
         continuation: How to continue a session: `native` (the agent's own resume), `replay` (the conversation so
             far), `none`; `auto` resumes if it can, else replays.
@@ -118,17 +118,15 @@ NO_POLICY = Policy(name="no policy")
 
 
 def policies_given(policies: object, policy: object) -> tuple[Policy, ...]:
-    """The policies of a caller's two arguments: `policies` if both are given; `()` stands for no policy on purpose.
+    """The policies of a caller's two arguments; `()` stands for no policy on purpose.
 
-    Raises UsageError if neither is given, or a policy and `()`; PolicyError for anything that is not a policy.
+    Raises UsageError if neither or both are given, PolicyError for anything that is not a policy.
     """
     if policies is None and policy is None:
         raise UsageError("no policy was given; use `policies=[...]`, or `policies=()` for a run under no policy")
-    if policy is not None and not isinstance(policy, Policy):
-        raise PolicyError(f"`policy` is a value of type `{type(policy).__name__}`, not a policy")
+    if policies is not None and policy is not None:
+        raise UsageError("both `policies` and `policy` were given; put all of them into `policies=[...]`")
     if policies == () and isinstance(policies, tuple):
-        if policy is not None:
-            raise UsageError("`policies=()` is a run under no policy, but `policy` was given as well")
         return (NO_POLICY,)
     given: Any = policies if policies is not None else [policy]
     if isinstance(given, Policy):

@@ -10,15 +10,15 @@ import msgspec
 import pytest
 from supervised import OPEN
 
-from proctor.policies import Allow, Capabilities, Limits, Policy, PolicyError, PolicyViolationError, RunContext
+from proctor.policies import Capabilities, Deny, Limits, Policy, PolicyViolationError, RunContext
 from proctor.policies.events import RunStarted, ToolCallStarted
 from proctor.supervisor import ApprovalAnswer, MemoryStore, RunOptions, Supervisor, UsageError, answer
 from proctor.supervisor.api.run_once import cancel_for_approval, create_run, execute_run, run_once, run_once_sync
 from proctor.supervisor.testing import FakeAdapter, FakeApprover, Pause
 
 pytestmark = pytest.mark.anyio
+NO_BASH = Policy(name="no bash", tool_rules=(Deny(("bash",)),))
 EMPTY = Policy(name="empty")
-NOTHING_AT_ALL = Policy(name="nothing at all", tool_rules=(Allow(()),))
 BASH = ToolCallStarted(tool_call_id="c1", tool_name="bash", tool_input={})
 
 
@@ -52,33 +52,12 @@ EACH = pytest.mark.parametrize("start", ENTRIES)
 
 
 @EACH
-async def test_policies_count_instead_of_a_policy(start: Entry) -> None:
-    """In every function: if both are given, the run is under `policies` alone."""
+@pytest.mark.parametrize("policies", [[EMPTY], (), [], "p"], ids=repr)
+async def test_policies_and_policy_together_are_an_error(start: Entry, policies: Any) -> None:
+    """In every function, whatever their values. Nothing is launched."""
     adapter = FakeAdapter([BASH])
-    await start(adapter, policies=[EMPTY], policy=NOTHING_AT_ALL)
-    with pytest.raises(PolicyViolationError, match="allow list is empty"):
-        await start(adapter, policies=[NOTHING_AT_ALL], policy=EMPTY)
-
-    assert len(adapter.launches) == 1
-
-
-@EACH
-@pytest.mark.parametrize("policies", [(), [], "p", ["p"]], ids=repr)
-async def test_a_policy_stands_in_for_no_invalid_policies(start: Entry, policies: Any) -> None:
-    """`policies` that are none are an error, even next to a valid `policy`. Nothing is launched."""
-    adapter = FakeAdapter([BASH])
-    with pytest.raises((UsageError, PolicyError)):
-        await start(adapter, policies=policies, policy=EMPTY)
-
-    assert adapter.launches == []
-
-
-@EACH
-async def test_an_invalid_policy_is_an_error_even_if_policies_count(start: Entry) -> None:
-    """Nothing is launched."""
-    adapter = FakeAdapter([BASH])
-    with pytest.raises(PolicyError, match="`policy` is a value of type `str`, not a policy"):
-        await start(adapter, policies=[EMPTY], policy="p")
+    with pytest.raises(UsageError, match="both `policies` and `policy`"):
+        await start(adapter, policies=policies, policy=NO_BASH)
 
     assert adapter.launches == []
 
