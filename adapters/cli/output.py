@@ -182,6 +182,8 @@ def who_asks(request: ApprovalRequest) -> Iterator[tuple[str, str]]:
 
 def approval_details(request: ApprovalView) -> Iterator[str]:
     """The whole call that waits, why a person is asked, and how the request is answered."""
+    from ..operations.timeline import STARTER_UNKNOWN
+
     yield f"call     {escape_control(request.call.name)}"
     yield from (f"  {escape_control(name)}: {encoded(value)}" for name, value in request.call.input.items())
     for rule, why in who_asks(request):
@@ -189,6 +191,8 @@ def approval_details(request: ApprovalView) -> Iterator[str]:
         yield f"why      {why}"
     if request.approvers is not None:
         yield f"may say  {', '.join(escape_control(name) for name in request.approvers) or 'nobody'}"
+    if request.started_by is not None:
+        yield f"not by   {escape_control(request.started_by) or f'anyone: {STARTER_UNKNOWN}'}"
     if request.asks_itself:
         yield "answer   in the agent's terminal, where it is asked"
     if request.like is not None:

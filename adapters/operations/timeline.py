@@ -181,8 +181,14 @@ def _approval_requested(_: TimelineItems, event: ev.ToolApprovalRequested) -> Re
     return "care", "approval", f"{event.violation_kind or 'what happened'} would have needed one"
 
 
+STARTER_UNKNOWN = "who started the run is not known; give its context a `user`"
+"""Why nobody may answer under `four_eyes`, if the run's context has no user."""
+
+
 def _asked_by(event: ev.ToolApprovalRequested) -> Iterator[str]:
     yield from (f"{rule_name(found.policy, found.rule)}: {found.message}" for found in violations_of(event))
+    if event.started_by == "":
+        yield f"nobody may answer: {STARTER_UNKNOWN}"
 
 
 def _approval_closed(_: TimelineItems, event: ev.ApprovalEvent) -> Rendering:

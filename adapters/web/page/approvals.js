@@ -219,7 +219,7 @@ function about(approval) {
     ["Started by", approval.user],
     ["Act", approval.shown.acts.filter((act) => act !== approval.call.name).join(", ")],
     ["Answered by", (approval.approvers ?? []).join(", ")],
-    ["Not by", approval.started_by],
+    ["Not by", approval.started_by === "" ? "anyone, as the run's context has no user" : approval.started_by],
     ["Asked", moment(approval.requested_at)],
   ];
   return facts.filter(([, value]) => value).map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value)));

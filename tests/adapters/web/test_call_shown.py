@@ -165,7 +165,13 @@ ANSWERS = (ev.ToolApprovalGranted, ev.ToolApprovalDenied)
     ({"held": False}, "approval", False, ()),
     ({"held": True, "input_digest": "d", "ran": True}, "approval", False, ()),
     ({"held": True, "input_digest": "d", "violations": ({"x": 1},)}, "pending", True, ()),
-], ids=["held", "for a later run", "of no call", "of a call that ran", "of another version"])  # fmt: skip
+    ({"held": True, "input_digest": "d", "violations": (), "started_by": "bo"}, "pending", True, ()),
+    ({"held": True, "input_digest": "d", "violations": (), "started_by": ""}, "pending", True,
+        ("nobody may answer: who started the run is not known; give its context a `user`",)),
+], ids=[
+    *("held", "for a later run", "of no call", "of a call that ran", "of another version", "not by one person"),
+    "by nobody",
+])  # fmt: skip
 def test_an_approval_can_be_answered_only_while_the_answer_counts(
     how: dict[str, Any], label: str, answerable: bool, why: tuple[str, ...]
 ) -> None:
