@@ -194,7 +194,7 @@ class OperatorService:
 
     async def affected(self, scope: Scope) -> views.Affected:
         """The runs that `stop` would end."""
-        found = list(await self._switch.unfinished_runs(scope))
+        found = list(await self._switch.going_on(scope))
         return views.Affected(runs=len(found), run_ids=tuple(found[:_NAMED]))
 
     async def stop(

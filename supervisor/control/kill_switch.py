@@ -122,14 +122,14 @@ class KillSwitch:
         before: dict[str, RunInfo] = {}
         unread: StoreError | None = None
         try:
-            before = await self.unfinished_runs(scope)  # one of these may end before it could be found again
+            before = await self.going_on(scope)  # one of these may end before it could be found again
         except StoreError as error:
             unread = error
         await self._order(Cancel, scope, by, reason)  # the owners have their runs, whatever the list says
         try:
             if unread is not None:
                 raise unread
-            wanted = before | await self.unfinished_runs(scope)
+            wanted = before | await self.going_on(scope)
             left = await self._awaited(wanted, scope, wait_s, by=by, reason=reason)
             now = await self._now(scope, wanted)
             following = await self._latest(scope.value) if scope.kind == "run" else ""
@@ -198,7 +198,7 @@ class KillSwitch:
         run = await self.store.run(run_id)
         return run_id if run is None else (await latest(self.store, run)).run_id
 
-    async def unfinished_runs(self, scope: Scope) -> dict[str, RunInfo]:
+    async def going_on(self, scope: Scope) -> dict[str, RunInfo]:
         """The runs of a scope that are not over, oldest first. Raises UsageError for a run that is not stored."""
         if scope.kind == "run":
             run = await self.store.run(scope.value)
@@ -244,7 +244,7 @@ class KillSwitch:
             while left:
                 token = await wait_again(self.store, token)
                 began = anyio.current_time()
-                now = await self.unfinished_runs(scope)
+                now = await self.going_on(scope)
                 await anyio.sleep(anyio.current_time() - began)  # reading many takes half of anybody's time at most
                 left &= now.keys()
                 if ownerless := [now[run_id] for run_id in wanted if run_id in left and _has_no_owner(now[run_id])]:
