@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from pathlib import Path
-from posixpath import join, normpath
+from posixpath import isabs, join, normpath
 from typing import Any, TypeAlias
 
 import msgspec
@@ -180,6 +180,9 @@ _ITS_OWN = (
     *(".git/hooks", ".git/config"),
 )
 """Places from which a client, or a tool of every developer, takes what it runs."""
+_FOLDERS = ("workdir", "dir_path", "working_directory")
+"""Inputs with the folder that a command runs in."""
+_LONGEST_PATH = 4096
 _READING = frozenset(("read", "glob", "grep"))
 
 
@@ -211,7 +214,7 @@ class Opening:
 
     def __init__(self, unmatched: Unmatched, kept: Sequence[str]) -> None:
         self._unmatched = unmatched
-        self._kept = tuple(kept)
+        self._kept = tuple(dict.fromkeys((*kept, *map(os.path.realpath, kept))))
 
     def decide(
         self,
@@ -221,11 +224,12 @@ class Opening:
         mode: str,
         tool: Tool | None = None,
         home: str = "",
+        cwd: str = "",
     ) -> tuple[bool, str]:
         """Whether a call that may run is opened, and why, or why it is left to the client, whose own folder is `home`
-        if that is known.
+        and which works in `cwd`, if these are known.
         """
-        reason = self._reason_to_leave(call, decision, mode, tool, home)
+        reason = self._reason_to_leave(call, decision, mode, tool, home, cwd)
         if not reason and admission.unread:
             reason = admission.why_not
         if reason:
@@ -237,7 +241,9 @@ class Opening:
             return True, "no rule denies it, and unmatched calls are allowed"
         return False, admission.why_not
 
-    def _reason_to_leave(self, call: ToolCall, decision: Decision, mode: str, tool: Tool | None, home: str) -> str:
+    def _reason_to_leave(
+        self, call: ToolCall, decision: Decision, mode: str, tool: Tool | None, home: str, cwd: str
+    ) -> str:
         if decision.action != "allow":
             return "a rule warns of it"
         if mode == "plan":
@@ -249,15 +255,17 @@ class Opening:
         acts = set(tool.every_act) if tool is not None else set()
         if tool is not None and acts and (unknown := tool.unknown_among(call.input)):
             return f"it is not known what its `{min(unknown)}` changes"
-        place = self._place_named_in(call.input, acts, home) if not acts or acts - _READING else ""
+        place = self._place_named_in(call.input, acts, home, cwd) if not acts or acts - _READING else ""
         return f"it names `{place}`, by which calls are decided or started" if place else ""
 
-    def _place_named_in(self, input: Mapping[str, Any], acts: Collection[str], home: str) -> str:
+    def _place_named_in(self, input: Mapping[str, Any], acts: Collection[str], home: str, cwd: str) -> str:
         """The first place by which calls are decided or started that an input names, however spelt; "" if none."""
         texts = list(texts_in(input))
-        words = [normpath(word) for text in texts for word in _words(text)] if "bash" in acts else []
-        shapes = [_shape(word) for word in words]
-        spelt = [text.casefold() for text in (*texts, *map(normpath, texts), *words)]
+        folder = next((given for name in _FOLDERS if isinstance(given := input.get(name), str)), "")
+        words = [word for text in texts for word in _words(text, folder)] if "bash" in acts else []
+        shapes = [_shape(normpath(word)) for word in words]
+        linked = [real for text in (*texts, *words) for real in _linked(text, cwd)]
+        spelt = [text.casefold() for text in (*texts, *map(normpath, (*texts, *words)), *linked)]
         for place in (*_ITS_OWN, *self._kept, *filter(None, (home,))):
             plain = place.casefold()
             if any(plain in text for text in spelt) or any(_may_be(plain.split("/"), shape) for shape in shapes):
@@ -265,13 +273,23 @@ class Opening:
         return ""
 
 
-def _words(line: str) -> Iterator[str]:
-    """The words of a command line without their quotes, below the folder that the line changes to."""
-    folder = ""
+def _words(line: str, folder: str) -> Iterator[str]:
+    """The words of a command line without their quotes, below the folder that it begins in or changes to."""
     for part in read_commands(line).parts:
         yield from (join(folder, word) for word in part.argv)
         if part.name in ("cd", "pushd"):
             folder = join(folder, part.argv[-1])
+
+
+def _linked(text: str, cwd: str) -> Iterator[str]:
+    """Where a path, or the value of an option, leads by links that are there now: from the folder if it is there."""
+    base = os.path.realpath(cwd) if cwd else ""
+    for path in {text, text.rpartition("=")[2]}:
+        path = join(base, os.path.expanduser(path))
+        if len(path) <= _LONGEST_PATH and "\0" not in path and isabs(path):
+            real = os.path.realpath(path)
+            if real != normpath(path):
+                yield real.removeprefix(f"{base}/") if base else real
 
 
 _EXPANDED = re.compile(r"\$\w+|\$?{[^{}]*}|\$\([^()]*\)|`[^`]*`")

@@ -188,6 +188,7 @@ def test_an_unrecognised_call_is_never_allowed(judged: Judged, tmp_path: Path) -
         "opencode.json",
     )
     calls: list[tuple[str, Any]] = [(bash, {"command": "ls", "brand_new": "x"})]
+    calls += [(bash, {"command": "ls hooks/y", "working_directory": ".git"})]
     calls += [(bash, {"command": f"echo {place}"}) for place in (*places, ".claude", tmp_path / "policy.yaml")]
     calls += [(tool, {}) for tool in ("AskUserQuestion", "request_user_input", "ask_user", "question")]
     found = {json.dumps(call, default=str): judged.call(call[0], json.loads(json.dumps(call[1]))) for call in calls}

@@ -167,6 +167,43 @@ def test_a_path_in_a_command_is_resolved_as_its_program_gets_it(session: Any) ->
     assert {line for line in others if not answer_to(session, line)[1]} == set()
 
 
+LINKED = """
+cp x settings/y ~ cp --target-directory=settings x ~ echo x > settings/y ~ cd settings && cp x y
+cp x git/hooks/y ~ cp x hooks/../config ~ cp x rules
+"""
+NOT_LINKED = "cp x out/y ~ cp x here/y ~ cd out && cp x settings/y ~ echo x > out/settings"
+
+
+@pytest.mark.parametrize("folder", ["work", ".claude/worktrees/work"])
+def test_a_path_is_resolved_through_links_that_exist(session: Any, tmp_path: Path, folder: str) -> None:
+    """A repository may bring links. The folder itself may be below an agent's own, as a worktree is."""
+    session.policy.write_text(POLICY.replace("echo]", "echo, redirect]"))
+    cwd, real = tmp_path / folder, tmp_path / "real.yaml"
+    for name in (".claude", ".git/hooks", "there"):
+        (cwd / name).mkdir(parents=True)
+    session.policy.rename(real)
+    links = {
+        "settings": ".claude",
+        "git": ".git",
+        "hooks": ".git/hooks",
+        "here": "there",
+        "out": str(tmp_path),
+        "rules": str(real),
+    }
+    for name, to in links.items():
+        (cwd / name).symlink_to(to)
+    session.policy.symlink_to(real)
+    naming, others = (re.split(" ~ |\n", text.strip()) for text in (LINKED, NOT_LINKED))
+
+    def opened(line: str, **more: Any) -> bool:
+        session.count = getattr(session, "count", 0) + 1
+        given = {"tool_name": "Bash", "tool_input": {"command": line, **more}}
+        return bool(session.hook("PreToolUse", tool_use_id=f"c{session.count}", cwd=str(cwd), **given).reason)
+
+    assert {line for line in naming if opened(line)} == set()
+    assert {line for line in others if not opened(line)} == set()
+
+
 def test_the_last_answer_is_explained(session: Any, capsys: pytest.CaptureFixture[str]) -> None:
     """The call, the answer, and the rules. Answers of another session are earlier."""
     session.policy.write_text(POLICY)
