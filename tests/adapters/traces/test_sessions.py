@@ -165,7 +165,7 @@ def test_a_format_for_a_file_of_another_is_an_error(given: str, detected: str, w
         list(read_sessions([write(*SAMPLES[detected])], format=given))
 
 
-@pytest.mark.parametrize("content", [b'{"hello": 1}', b'{"type": []}', b"name,amount", b"[1]", b'"text"'])
+@pytest.mark.parametrize("content", [b'{"hello": 1}', b'{"type": []}', b"[1]", b'"text"'])
 def test_an_unrecognised_file_asks_for_the_format(content: bytes, write: Callable[..., str]) -> None:
     """The message says what to type."""
     with pytest.raises(TraceError, match=r"--format events\|sessions\|claude\|codex\|otel"):
