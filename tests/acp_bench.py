@@ -1,4 +1,4 @@
-"""A scripted agent, and real agents against scripted model APIs on loopback."""
+"""A scripted ACP agent, and real agents with scripted model APIs on loopback."""
 
 import itertools
 import json
@@ -23,7 +23,7 @@ INSTALLED = Path(__file__).parents[1] / ".ci" / "node" / "node_modules" / ".bin"
 
 
 class Scripts:
-    """Adapters for the scripted agent, and what it was told."""
+    """Adapters for the scripted agent, and the messages it received."""
 
     def __init__(self, root: Path) -> None:
         self.cwd = root / "work"
@@ -31,12 +31,12 @@ class Scripts:
         self.cwd.mkdir()
 
     def adapter(self, *steps: dict[str, Any], adapter: dict[str, Any] | None = None, **script: Any) -> AcpAdapter:
-        """An adapter whose agent takes these steps for its prompt.
+        """An adapter whose agent runs these steps for its prompt.
 
         Args:
-            steps: what it does for a prompt.
+            steps: the actions for a prompt.
             adapter: more arguments of the adapter.
-            script: more of the script.
+            script: more fields of the script.
         """
         written = json.dumps({"prompts": [list(steps)], **script})
         command = [sys.executable, str(AGENT), written, str(self.received)]
@@ -66,12 +66,12 @@ _SCENE = re.compile("scene-([0-9a-f]+)-end")
 
 
 class ModelAPI:
-    """What real agents ask of their models: OpenAI's chat completions and Gemini's generateContent.
+    """The model APIs of real agents: OpenAI's chat completions and Gemini's generateContent.
 
     The script is in the prompt, as `scene-HEX-end` with the hexadecimal of a JSON list of replies: {"text"} and/or
     {"calls": [[name, arguments], ...]}, "used": [in, out], "endless"; or {"status"}, an HTTP error. The conversation
-    tells which reply is due; after the last comes {"text": "end"}. A request that offers no tools gets
-    {"text": "title"}; `requests` has every other. `otherwise` are the replies to prompts that have no script.
+    determines the next reply; after the last comes {"text": "end"}. A request that offers no tools gets {"text":
+    "title"}; `requests` has every other. `otherwise` are the replies to prompts without a script.
     """
 
     def __init__(self) -> None:
@@ -82,7 +82,7 @@ class ModelAPI:
         self.url = self._server.url
 
     def close(self) -> None:
-        """Let endless replies go and stop serving."""
+        """End endless replies and stop serving."""
         self._server.close()
 
     def _next_reply(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -116,7 +116,7 @@ class ModelAPI:
             request.hold()
 
     def _chat(self, reply: dict[str, Any], request: dict[str, Any]) -> Iterator[dict[str, Any] | str]:
-        """A reply as the chunks of a chat completion, or as one where no stream was asked for."""
+        """A reply as the chunks of a chat completion, or whole if no stream was requested."""
         calls = []
         for index, (name, arguments) in enumerate(reply.get("calls", ())):
             function = {"name": name, "arguments": json.dumps(arguments)}
@@ -159,7 +159,7 @@ def _gemini(reply: dict[str, Any]) -> dict[str, Any]:
 
 
 class Bench:
-    """Real agents against the scripted APIs, in throw-away homes and without any other network."""
+    """Real agents with the scripted APIs, in temporary homes and without any other network."""
 
     def __init__(self, root: Path, api: ModelAPI) -> None:
         self.cwd = root / "work"
@@ -170,12 +170,12 @@ class Bench:
             folder.mkdir(parents=True)
 
     def moves(self) -> None:
-        """From here on agents are on a machine with the same folder and another home."""
+        """From now on, agents run on another machine: the same folder, another home."""
         self.home = self.home.with_name("elsewhere")
         (self.home / ".gemini").mkdir(parents=True)
 
     def another_minute(self) -> None:
-        """Gemini's sessions are of another minute: within theirs it writes over them."""
+        """Move Gemini's sessions to another minute; within one minute it overwrites them."""
         for session in self.home.glob(".gemini/tmp/*/chats/session-2*"):
             session.rename(session.with_name(session.name.replace("session-2", "session-1", 1)))
 
@@ -184,11 +184,11 @@ class Bench:
         return scene(*replies)
 
     def otherwise(self, *replies: dict[str, Any]) -> None:
-        """What the model replies to prompts of somebody else's."""
+        """The model's replies to unscripted prompts."""
         self._api.otherwise = list(replies)
 
     def command(self, name: str) -> list[str]:
-        """Starts an installed agent; what needs it is skipped where it is not."""
+        """The command of an installed agent; a test is skipped if the agent is missing."""
         program = shutil.which(name, path=f"{INSTALLED}{os.pathsep}{os.environ['PATH']}")
         if program is None:
             pytest.skip(f"needs the agent `{name}`: run .ci/npm-agents")
@@ -204,11 +204,11 @@ class Bench:
         return sorted(path.name for path in self.cwd.iterdir())
 
     def asked_model(self) -> list[dict[str, Any]]:
-        """The requests the model got in this test."""
+        """The requests that the model got in this test."""
         return self._api.requests[self._before :]
 
     def environment(self, name: str) -> dict[str, str]:
-        """An agent's whole environment."""
+        """The complete environment of an agent."""
         own = {"opencode": self._opencode, "copilot": self._copilot}.get(name, self._gemini)()
         nowhere = "http://127.0.0.1:9"
         folders = {name: str(self.home / name) for name in ("CONFIG", "DATA", "CACHE", "STATE")}
@@ -220,8 +220,8 @@ class Bench:
             "HTTP_PROXY": nowhere,
             "HTTPS_PROXY": nowhere,
             "NO_PROXY": "127.0.0.1,localhost",
-            "BUN_JSC_useDFGJIT": "0",  # opencode lives for seconds, which repay neither the optimising compiler
-            "BUN_JSC_useGC": "0",  # nor the garbage collector
+            "BUN_JSC_useDFGJIT": "0",  # opencode runs for seconds, too short to benefit from the optimising compiler
+            "BUN_JSC_useGC": "0",  # and the garbage collector
             **own,
         }
 
@@ -259,8 +259,8 @@ class Bench:
         off = ("AUTOUPDATE", "MODELS_FETCH", "LSP_DOWNLOAD", "DEFAULT_PLUGINS")
         return {
             "OPENCODE_CONFIG_CONTENT": json.dumps(config),
-            "OPENCODE_MODELS_PATH": str(models),  # its own list of models takes a second to read
-            "npm_config_registry": "http://127.0.0.1:9",  # where it looks, for a minute, for types of plugins
+            "OPENCODE_MODELS_PATH": str(models),  # reading its own list of models takes a second
+            "npm_config_registry": "http://127.0.0.1:9",  # where it searches, for a minute, for types of plugins
             "npm_config_fetch_retries": "0",
             **{f"OPENCODE_DISABLE_{name}": "1" for name in off},
         }
@@ -274,13 +274,13 @@ class Bench:
             "model": {"name": "gemini-2.5-pro"},
         }
         (self.home / ".gemini" / "settings.json").write_text(json.dumps(settings))
-        # without it, it starts itself once more as a child, which takes a second
+        # otherwise it restarts itself as a child, which takes a second
         return {"GEMINI_CLI_NO_RELAUNCH": "1", "GEMINI_API_KEY": "none", "GOOGLE_GEMINI_BASE_URL": self._api.url}
 
 
 @pytest.fixture
 def anyio_backend(request: pytest.FixtureRequest) -> str:
-    """One, or the one that a test names: the conformance suite runs every ending on both."""
+    """One backend, or the one that a test names: the conformance suite runs every end on both."""
     return str(getattr(request, "param", "trio"))
 
 
@@ -306,7 +306,7 @@ def scripts(tmp_path: Path) -> Scripts:
 
 @pytest.fixture
 def touch() -> Callable[..., dict[str, Any]]:
-    """A call that makes a file."""
+    """A call that creates a file."""
 
     def call(file: str, **more: Any) -> dict[str, Any]:
         return {"call": f"c-{file}", "title": f"touch {file}", "run": f"touch {file}", **more}

@@ -1,4 +1,4 @@
-"""A stand-in for the client's agent, and the real client's permissions."""
+"""A stand-in for the Amp client's agent, and the real client's permissions."""
 
 import json
 import os
@@ -21,7 +21,7 @@ INSTALLED = Path(__file__).parents[1] / ".ci" / "node" / "node_modules" / ".bin"
 
 
 class Bench:
-    """Adapters for the stand-in, and what it was told."""
+    """Adapters for the stand-in, and what it received."""
 
     def __init__(self, root: Path) -> None:
         self.cwd = root / "work"
@@ -31,7 +31,7 @@ class Bench:
         self.home.mkdir()
 
     def adapter(self, *steps: dict[str, Any], **options: Any) -> AmpAdapter:
-        """An adapter whose client takes these steps."""
+        """An adapter whose client runs these steps."""
         path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
         env = {"PATH": path, "HOME": str(self.home), "AMP_API_KEY": "none", "STAND_IN_KEPT": str(self.kept)}
         arguments = ["--script", json.dumps(steps)]
@@ -45,7 +45,7 @@ class Bench:
             return await Drive(adapter, **gate).run("do it")
 
     def started_with(self) -> Any:
-        """What the stand-in was started with."""
+        """The arguments and settings of the stand-in."""
         return json.loads(self.kept.read_text())
 
     def made(self) -> list[str]:
@@ -62,7 +62,7 @@ def bench(tmp_path: Path) -> Bench:
 async def permission(
     amp: str, socket: GateSocket, home: Path, *call: str, rejected: tuple[str, ...] = (), cwd: Path | None = None
 ) -> dict[str, Any]:
-    """What the real client makes of a call under our settings."""
+    """The real client's decision on a call under proctor's settings."""
     content = json.dumps(settings_for({}, rejected, str(socket.program))).encode()
     settings = socket.write("settings.json", content)
     command = [amp, "--settings-file", str(settings), "permissions", "test", *call, "--json"]
@@ -76,7 +76,7 @@ async def permission(
 
 @pytest.fixture
 def amp() -> str:
-    """The real client; what needs it is skipped where it is not installed."""
+    """The real client; a test is skipped if it is not installed."""
     found = shutil.which("amp", path=f"{INSTALLED}{os.pathsep}{os.environ['PATH']}")
     if found is None:
         pytest.skip("needs the Amp client: run .ci/npm-agents")
@@ -85,7 +85,7 @@ def amp() -> str:
 
 @pytest.fixture
 def touch() -> Callable[..., dict[str, Any]]:
-    """A use of the shell that makes a file."""
+    """A shell call that creates a file."""
 
     def use(file: str, tool: str = "Bash", **more: Any) -> dict[str, Any]:
         given = {"cmd" if tool == "Bash" else "command": f"touch {file}"}

@@ -1,4 +1,4 @@
-"""Answering held calls in tests; by the command line with a token of a store, as they have no terminal."""
+"""Answering pending calls in tests. Commands use a token of the store, as they have no terminal."""
 
 import subprocess
 import sys
@@ -18,7 +18,7 @@ ANSWERING = ("approve", "deny", "kill", "reap")
 
 
 async def until_held(supervisor: Supervisor) -> ApprovalRequest:
-    """The oldest call that waits for a person, once there is one."""
+    """The oldest pending approval request, once there is one."""
     with anyio.fail_after(PATIENCE_S):
         while not supervisor.approvals():
             await checkpoint()
@@ -26,7 +26,7 @@ async def until_held(supervisor: Supervisor) -> ApprovalRequest:
 
 
 async def kind(store: Store, approval_id: str, **given: Any) -> str:
-    """What becomes of a yes of ana's, or of what is given: that it counts, or the kind of its error."""
+    """The result of ana's approval, or of this answer: that it counts, or the kind of its error."""
     try:
         await answer(store, approval_id, ApprovalAnswer(**{"granted": True, "by": "ana", **given}))
     except ApprovalError as error:
@@ -35,7 +35,7 @@ async def kind(store: Store, approval_id: str, **given: Any) -> str:
 
 
 async def answered_by_a_process(store: Path, approval_id: str, by: str, *, granted: bool = True) -> str:
-    """The same of an answer that a process of its own gives."""
+    """The same for an answer from a separate process."""
     command = [sys.executable, "-c", _ANSWERS, str(store), approval_id, by, str(granted)]
     return (await anyio.run_process(command, stderr=subprocess.STDOUT)).stdout.decode().strip()
 
@@ -54,7 +54,7 @@ anyio.run(main, *sys.argv[1:])
 
 
 def token_of(arguments: Sequence[str]) -> dict[str, str]:
-    """The same for a command line; nothing where it needs none, or names no store that could be."""
+    """The same for a command line; empty if it needs no token or names no possible store."""
     if not arguments or arguments[0] not in ANSWERING:
         return {}
     named = arguments[list(arguments).index("--store") + 1] if "--store" in arguments else None
@@ -65,7 +65,7 @@ def token_of(arguments: Sequence[str]) -> dict[str, str]:
 
 
 def token_for(store: str | Path | None) -> dict[str, str]:
-    """The variable under which commands about that store are allowed everything; `None` is the default store."""
+    """The variable with a token of all roles for commands on that store; `None` is the default store."""
     file = Path(f"{beside(None if store is None else str(store))}-tokens")
     if store is None:
         file.parent.mkdir(parents=True, exist_ok=True)

@@ -10,7 +10,7 @@ from proctor.adapters.cli import main
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """How a command ended, and what it said."""
+    """The exit code and the output of a command."""
 
     code: int
     out: str

@@ -1,4 +1,4 @@
-"""Certificates of hosts that nobody else vouches for."""
+"""Self-signed certificates for hosts."""
 
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
@@ -8,7 +8,7 @@ import pytest
 
 
 def certificate_of(host: str) -> tuple[bytes, bytes]:
-    """A certificate of a name or an address, and its key."""
+    """A certificate for a name or an address, and its key."""
     x509 = pytest.importorskip("cryptography.x509", reason="needs the extra `audit`: pip install '.[audit]'")
     from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
     from cryptography.hazmat.primitives.hashes import SHA256

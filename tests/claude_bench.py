@@ -1,4 +1,4 @@
-"""An adapter for the real client, before the scripted API that the tests of all adapters share."""
+"""An adapter for the real client with the scripted API that all adapters' tests share."""
 
 import os
 import uuid
@@ -26,7 +26,7 @@ from proctor.supervisor.testing.fakes import PATIENCE_S
 
 
 class Watched:
-    """A run that is read to its end in the background; `ended` is set then."""
+    """A run that is read to its end in the background; then `ended` is set."""
 
     def __init__(self, provider: Provider) -> None:
         self.provider = provider
@@ -47,12 +47,12 @@ class Watched:
         self.ended.set()
 
     async def cancel(self) -> list[dict[str, Any]]:
-        """Walk down the ladder; what was tried, without how long it took."""
+        """Run the cancel steps; returns those that were tried, without their durations."""
         taken = await run_cancel_steps(self.provider.cancel_steps(), self.ended, Clock())
         return [{name: found for name, found in step.items() if name != "took_ms"} for step in taken]
 
     async def interrupt(self) -> None:
-        """Cancel it, and see that the client took the interrupt and ended its turn by it."""
+        """Cancel it, and check that the client accepted the interrupt and ended its turn."""
         taken = await self.cancel()
 
         assert taken == [{"rung": "interrupt", "evidence": {"interrupted_by": "ladder"}, "ended": True}]
@@ -61,7 +61,7 @@ class Watched:
 
 
 class Pipe:
-    """A named pipe on which a command says that it is up."""
+    """A named pipe on which a command signals that it is running."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -71,19 +71,19 @@ class Pipe:
         return str(self._path)
 
     async def heard(self) -> None:
-        """Wait until a command wrote to it."""
+        """Wait until a command has written to it."""
         with anyio.fail_after(PATIENCE_S):
             await anyio.to_thread.run_sync(self._path.read_text, abandon_on_cancel=True)
 
 
 class ClientBench:
-    """Runs of a real client with a gate of the test's own."""
+    """Runs of a real client with the test's own gate."""
 
     def __init__(self) -> None:
         self.run_ids: list[str] = []
 
     def adapter(self) -> Any:
-        """An adapter whose client talks to the scripted API only."""
+        """An adapter whose client talks only to the scripted API."""
         raise NotImplementedError
 
     def launch(self, gate: Gate | None = None, **more: Any) -> Launch:
@@ -93,14 +93,14 @@ class ClientBench:
         return Launch(gate=gate or RecordingGate(), **details)
 
     async def run(self, gate: Gate | None = None, *, adapter: Any = None, **more: Any) -> list[Event]:
-        """Everything the client reports of one run."""
+        """All events that the client reports of one run."""
         with anyio.fail_after(PATIENCE_S):
             async with (adapter or self.adapter()).open(self.launch(gate, **more)) as provider:
                 return [event async for event in provider.events()]
 
     @asynccontextmanager
     async def watched(self, gate: Gate | None = None, *, adapter: Any = None, **more: Any) -> AsyncIterator[Watched]:
-        """A run that is read in the background, and given up when this is left."""
+        """A run that is read in the background, and cancelled at exit."""
         with anyio.fail_after(PATIENCE_S):
             async with (adapter or self.adapter()).open(self.launch(gate, **more)) as provider:
                 run = Watched(provider)
@@ -110,17 +110,17 @@ class ClientBench:
                     tasks.cancel_scope.cancel()
 
     def survivors(self) -> list[int]:
-        """Processes of any run of this bench that still live."""
+        """Processes of any run of this bench that are still alive."""
         return self.marked(*self.run_ids)
 
     def client(self) -> psutil.Process:
-        """The client of the one run of this bench, which is below its guardian."""
+        """The client of the only run of this bench, below its guardian."""
         marked = self.survivors()
         below = psutil.Process().children(recursive=True)
         return next(one for one in below if one.pid in marked and guardian.__file__ not in one.cmdline())
 
     def marked(self, *run_ids: str) -> list[int]:
-        """The processes that carry the mark of one of these runs."""
+        """The processes with the mark of one of these runs."""
         return [process.pid for process in psutil.process_iter() if _mark(process) in run_ids]
 
 
@@ -148,12 +148,12 @@ class Bench(ClientBench):
         return ClaudeAdapter({"setting_sources": [], **options}, tools=tools or ("Bash",), env=env)
 
     def stand_in(self, behind: Callable[[list[str]], list[str]]) -> str:
-        """The real client behind a program that does something to its pipes: see `damaged_output`."""
+        """The real client behind a program that modifies its pipes: see `damaged_output`."""
         return str(damaged_output.as_program(self.cwd.parent / "client", behind([real_client()])))
 
 
 def real_client() -> str:
-    """The path of the client that the SDK carries."""
+    """The path of the client in the SDK."""
     import claude_agent_sdk
 
     return str(Path(claude_agent_sdk.__file__).parent / "_bundled" / "claude")
@@ -161,17 +161,17 @@ def real_client() -> str:
 
 @pytest.fixture
 def pipe(tmp_path: Path) -> Pipe:
-    """A pipe for a command to say that it is up."""
+    """A pipe on which a command signals that it is running."""
     return Pipe(tmp_path / "up")
 
 
 @pytest.fixture
 def anyio_backend() -> str:
-    """One: the conformance suite runs every ending on both."""
+    """One backend: the conformance suite runs every end on both."""
     return "trio"
 
 
 @pytest.fixture
 def bench(api: Any, hermetic: dict[str, str], tmp_path: Path) -> Bench:
-    """The real client against the scripted API."""
+    """The real client with the scripted API."""
     return Bench(api, hermetic, tmp_path / "work")

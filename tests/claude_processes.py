@@ -1,4 +1,4 @@
-"""Supervisors and orchestrators as processes of their own, before the real client and on one store."""
+"""Supervisors and approving processes with the real client, on one store."""
 
 import json
 import os
@@ -20,12 +20,12 @@ from tests.owning_processes import Process
 from tests.stored_rows import in_store, once, stored_events
 
 POLL_S = 0.02
-"""The client writes its conversation when it likes; nothing announces it."""
+"""The client saves its conversation at any time, without notice."""
 PROGRAMS = Path(__file__).parent / "adapters/agents/claude"
 
 
 class Program(Process):
-    """A process that is spoken to in lines of JSON."""
+    """A process that reads and writes lines of JSON."""
 
     def next_line(self) -> dict[str, Any]:
         """Its next line."""
@@ -33,16 +33,16 @@ class Program(Process):
         return found
 
     def tell(self, granted: bool, **answer: Any) -> None:
-        """Answer what it has shown."""
+        """Answer its request."""
         self.go_on(json.dumps({"granted": granted, "by": "ana", **answer}))
 
     def answered(self, granted: bool, **answer: Any) -> dict[str, Any]:
-        """What came of an answer."""
+        """The result of an answer."""
         self.tell(granted, **answer)
         return self.next_line()
 
     def kill_before_its_clients(self) -> None:
-        """SIGKILL; returns once what was below it is gone too."""
+        """SIGKILL; returns once its child processes are gone too."""
         clients = psutil.Process(self.process.pid).children(recursive=True)
         self.kill()
         assert not psutil.wait_procs(clients, PATIENCE_S)[1]
@@ -56,7 +56,7 @@ class Program(Process):
 
 
 class ClaudeProcesses:
-    """Supervisors and orchestrators on one store."""
+    """Supervisors and approving processes on one store."""
 
     def __init__(self, bench: Any, folder: Path) -> None:
         self.bench = bench
@@ -65,7 +65,7 @@ class ClaudeProcesses:
         self.programs: list[Program] = []
 
     def supervisor(self, session: str = "s", run: str = "r1", timeout_s: float = PATIENCE_S) -> Program:
-        """A process with one run, of which every call is asked about."""
+        """A process with one run, whose every call needs approval."""
         policy = {
             "name": "p",
             "on_violation": "deny",
@@ -75,7 +75,7 @@ class ClaudeProcesses:
         return self._started("supervising.py", session, run, json.dumps(policy))
 
     def orchestrator(self, name: str = "inbox") -> Program:
-        """A process that shows and answers; those of one name go on from one cursor."""
+        """A process that shows requests and answers them; those of one name share a cursor."""
         return self._started("orchestrator.py", str(self.folder / f"{name}.cursor"))
 
     def _started(self, program: str, *arguments: str) -> Program:
@@ -85,7 +85,7 @@ class ClaudeProcesses:
         return self.programs[-1]
 
     def events(self, session: str = "s") -> list[Event]:
-        """The record of a session."""
+        """The events of a session."""
         return in_store(self.path, lambda store: stored_events(store, session))
 
     def reaped(self) -> list[str]:
@@ -93,7 +93,7 @@ class ClaudeProcesses:
         return [run.run_id for run in in_store(self.path, partial(reap, end_orphans=end_orphans))]
 
     def ran(self, session: str = "s") -> list[dict[str, Any]]:
-        """The inputs of the calls that were started."""
+        """The inputs of the started calls."""
         return [event.tool_input for event in self.events(session) if isinstance(event, ToolCallStarted)]
 
     def until(self, approval_id: str, there: Callable[[StoredApproval], bool]) -> StoredApproval:
@@ -106,13 +106,13 @@ class ClaudeProcesses:
         return in_store(self.path, lambda store: once(store, look))
 
     async def until_written(self, words: str) -> None:
-        """Wait until the client has written so much of its conversation that this is in it."""
+        """Wait until this is in the client's saved conversation."""
         with anyio.fail_after(PATIENCE_S):
             while not any(words.encode() in file.read_bytes() for file in self._conversations()):
                 await anyio.sleep(POLL_S)
 
     def forget(self) -> None:
-        """Have the client's conversations as they are where it was killed before it wrote any."""
+        """Reset the client's conversations to the state before it saved any."""
         for file in self._conversations():
             file.unlink()
 
@@ -120,7 +120,7 @@ class ClaudeProcesses:
         return list(Path(self.bench.env["CLAUDE_CONFIG_DIR"]).glob("projects/*/*.jsonl"))
 
     def approval_request(self, session: str) -> ToolApprovalRequested:
-        """What a session asks, once it does."""
+        """The approval request of a session, once there is one."""
 
         async def look(store: Store) -> ToolApprovalRequested | None:
             events = await stored_events(store, session)

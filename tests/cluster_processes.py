@@ -1,4 +1,4 @@
-"""Workers as processes of their own, runs for them, and what they are waited for."""
+"""Workers as separate processes, their runs, and functions that wait for them."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -33,7 +33,7 @@ def spec(script: Any = ECHO, policy: dict[str, Any] | None = None, adapter: str 
 
 
 async def over(store: Store, run_id: str) -> RunInfo:
-    """A run, once it is over."""
+    """A run, once it has ended."""
 
     async def ended(store: Store) -> RunInfo | None:
         run = await store.run(run_id)
@@ -43,7 +43,7 @@ async def over(store: Store, run_id: str) -> RunInfo:
 
 
 async def waiting_approval(store: Store, run_id: str) -> StoredApproval:
-    """What a run asks for, once it does."""
+    """The approval request of a run, once there is one."""
     return (await once(store, lambda store: store.approvals(run_id=run_id)))[0]
 
 
@@ -51,7 +51,7 @@ async def waiting_approval(store: Store, run_id: str) -> StoredApproval:
 def working(
     place: str | Path, *, lease_s: float | None = None, cwd: Path | None = None, env: Mapping[str, str] = os.environ
 ) -> Iterator[Forked]:
-    """A worker in a process of its own; with a lease, as if on another machine: its process is not to be seen."""
+    """A worker in its own process; with a lease, as if on another machine, where its process is invisible."""
     words = [str(place), *([] if lease_s is None else [str(lease_s)])]
     with Forked(PROGRAM, words, cwd=cwd or Path.cwd(), env=env) as process:
         try:
@@ -62,7 +62,7 @@ def working(
 
 
 async def approved(store: Store, fleet: Fleet, handle: FleetHandle) -> None:
-    """Approve what a run asks, and what the run that continues it asks, until that is over."""
+    """Approve the requests of a run, and of the run that continues it, until that has ended."""
     with anyio.fail_after(PATIENCE_S):
         while (run := await handle.info()).status in NOT_OVER:
             for waits in await store.approvals(run_id=run.run_id):
@@ -72,5 +72,5 @@ async def approved(store: Store, fleet: Fleet, handle: FleetHandle) -> None:
 
 
 async def check_record(store: Store) -> None:
-    """Raises AssertionError where anything is wrong with the record."""
+    """Raises AssertionError if anything is wrong with the event log."""
     assert list(wrong(*await whole_record(store))) == []

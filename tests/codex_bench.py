@@ -27,7 +27,9 @@ MCP_SERVER = {"command": sys.executable, "args": [str(QUICK)]}
 
 
 class Reply:
-    """One scripted response: its items and usage, an HTTP status, or cut off, silent after its items, or mute."""
+    """One scripted response: its items and usage, or an HTTP status; interrupted, silent after its items, or without
+    any.
+    """
 
     def __init__(
         self, *items: Item, used: tuple[int, int] = (100, 20), cached: int = 0, reasoning: int = 0,
@@ -59,7 +61,7 @@ class ResponsesAPI:
         self.url = f"{self._server.url}/v1"
 
     def close(self) -> None:
-        """Let endless responses go and stop serving."""
+        """End endless responses and stop serving."""
         self._server.close()
 
     def reply(self, *items: Item, **how: Any) -> None:
@@ -67,7 +69,7 @@ class ResponsesAPI:
         self.script.append(Reply(*items, **how))
 
     def agent_reply(self, *items: Item, **how: Any) -> None:
-        """Add a reply to the script of the sub-agents, whose requests say that they are one's."""
+        """Add a reply to the subagents' script; their requests are marked."""
         self.agents_script.append(Reply(*items, **how))
 
     def text(self, text: str) -> Item:
@@ -91,12 +93,12 @@ class ResponsesAPI:
         return {"type": "custom_tool_call", "name": "apply_patch", "input": text, "call_id": call_id}
 
     def scripted(self, call_id: str, *lines: str) -> Item:
-        """A script of the model, which newer models call every tool in."""
+        """A script by the model, in which newer models call all tools."""
         call = {"type": "custom_tool_call", "namespace": "functions", "name": "exec", "call_id": call_id}
         return {**call, "input": "\n".join(lines)}
 
     async def wait_for_requests(self, times: int = 1) -> None:
-        """Wait until a given number of responses were requested."""
+        """Wait until a number of responses were requested."""
 
         def count() -> None:
             with self._news:
@@ -106,7 +108,7 @@ class ResponsesAPI:
             await anyio.to_thread.run_sync(count, abandon_on_cancel=True)
 
     def next_reply(self, request: dict[str, Any]) -> Reply:
-        """Choose the reply to one request; side requests offer no tools and get a harmless one."""
+        """Choose the reply to one request. Side requests offer no tools and get a harmless one."""
         with self._news:
             if not _tools(request):
                 return Reply(self.text("{}"), used=(0, 0))
@@ -134,17 +136,17 @@ class ResponsesAPI:
             request.hold()
 
     def offered(self) -> list[str]:
-        """The names of the tools the client offered to the model last."""
+        """The names of the tools that the client offered to the model last."""
         return [str(tool.get("name") or tool["type"]) for tool in _tools(self.requests[-1])]
 
     def result_of(self, call_id: str) -> str:
-        """What the model was told of one of its calls."""
+        """The result that the model got for one of its calls."""
         outputs = [item for item in self.requests[-1]["input"] if item["type"].endswith("_output")]
         return "".join(str(item["output"]) for item in outputs if item["call_id"] == call_id)
 
 
 def _tools(request: dict[str, Any]) -> list[dict[str, Any]]:
-    """The tools of a request: newer models get them among their input; for a title, without commands."""
+    """The tools of a request. Newer models get them in their input; requests for a title have no commands."""
     added = [item["tools"] for item in request["input"] if item["type"] == "additional_tools"]
     in_script = [tools for tools in added if "{ exec_command(" in str(tools)]
     return [tool for tools in (request.get("tools") or [], *in_script) for tool in tools]
@@ -171,7 +173,7 @@ def _sse(reply: Reply, request: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 class Bench(ClientBench):
-    """Adapters for the real client against the scripted API."""
+    """Adapters for the real client with the scripted API."""
 
     def __init__(self, api: ResponsesAPI, root: Path, used_home: Path) -> None:
         super().__init__()
@@ -182,7 +184,7 @@ class Bench(ClientBench):
         shutil.copytree(used_home, self.home)
 
     def adapter(self, *, config: dict[str, Any] | None = None, **options: Any) -> CodexAdapter:
-        """An adapter whose client signs in nowhere and talks to the scripted API only."""
+        """An adapter whose client needs no login and talks only to the scripted API."""
         provider = {
             "name": "scripted", "base_url": self.api.url, "wire_api": "responses",
             "requires_openai_auth": False, "request_max_retries": 1, "stream_max_retries": 1,
@@ -199,13 +201,13 @@ class Bench(ClientBench):
         )
 
     def made(self, pattern: str = "[!.]*") -> list[str]:
-        """The names of the files in the working folder; the sandbox leaves hidden ones."""
+        """The names of the files in the working folder, without the hidden ones of the sandbox."""
         return sorted(path.name for path in self.cwd.glob(pattern))
 
 
 @pytest.fixture(autouse=True)
 def client_installed(request: pytest.FixtureRequest) -> None:
-    """Skip what needs the real client where it is not installed."""
+    """Skip the test if the real client is not installed."""
     if request.node.get_closest_marker("codex") is not None:
         pytest.importorskip("codex_cli_bin", reason="needs the Codex client: pip install '.[codex]'")
 
@@ -220,7 +222,7 @@ def api() -> Iterator[ResponsesAPI]:
 
 @pytest.fixture(scope="session")
 def used_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A home in which the client has made its databases already: it takes longer for them than for a run."""
+    """A home in which the client has already created its databases, which takes longer than a run."""
     home = tmp_path_factory.mktemp("home")
     if find_spec("codex_cli_bin") is not None:
         here = {"name": "here", "base_url": "http://127.0.0.1:9/v1", "requires_openai_auth": False}
@@ -232,13 +234,13 @@ def used_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def bench(api: ResponsesAPI, tmp_path: Path, used_home: Path) -> Bench:
-    """The real client against the scripted API."""
+    """The real client with the scripted API."""
     return Bench(api, tmp_path, used_home)
 
 
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let an interrupt take as long as it takes on a busy machine; what follows on one in vain is not meant."""
+    """Let an interrupt take as long as it needs on a busy machine, so that later cancel steps are not reached."""
     monkeypatch.setattr(session, "INTERRUPT_S", PATIENCE_S)
     monkeypatch.setattr(session, "CLEAN_UP_S", PATIENCE_S)
     monkeypatch.setattr(session.CodexSession, "interrupt_s", 2 * PATIENCE_S)
@@ -246,7 +248,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def stand_in(tmp_path: Path) -> Callable[[str], Path]:
-    """Make an executable that greets as the client does and then does what a script says."""
+    """Create an executable that starts as the client does and then follows a script."""
 
     def make(script: str) -> Path:
         path = tmp_path / "stand-in"

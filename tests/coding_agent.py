@@ -1,4 +1,4 @@
-"""The policies of `examples/coding_agent` and of the README on a real agent, whichever it is."""
+"""The policies of `examples/coding_agent` and of the README on any real agent."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -30,37 +30,37 @@ REFUSED: Final[list[tuple[Act, set[str]]]] = [
     (("bash", "git push origin main"), {"no-push"}),
     (("bash", "curl -o ../outside.txt http://127.0.0.1:9/"), {"no-network"}),
 ]
-"""What an agent may not do, and the rules that say so: each rule among the first two."""
+"""Actions that an agent must not do, with the rules that deny them: each rule is among the first two."""
 
 PUBLISH: Final = "npm publish --dry-run --offline"
 
 Prepare: TypeAlias = Callable[..., tuple[Adapter, str]]
-"""Makes an adapter and a prompt of acts, one a response.
+"""Creates an adapter and a prompt for these actions, one in each response.
 
-`used` is the tokens of each (in, out), and `endless` a model that does not come to an end.
+`used` is the tokens of each (in, out); with `endless`, the model does not stop.
 """
 
 
 def policy(**limits: Any) -> list[Policy]:
-    """The example, with other limits where they are given."""
+    """The example policy, with other limits if given."""
     (loaded,) = load_policies(EXAMPLE)
     changed = msgspec.structs.replace(loaded.limits, **{name: Limit(max=most) for name, most in limits.items()})
     return [msgspec.structs.replace(loaded, limits=changed)]
 
 
 class CodingAgentChecks:
-    """What an agent is tried with. A subclass says what a response is, by the fixture `prepare`."""
+    """The actions that an agent tries. A subclass defines its responses by the fixture `prepare`."""
 
     each_alone: ClassVar = False
-    """For an agent whose run ends with a refusal, and which takes seconds to start: the first two acts, in runs of
-    their own.
+    """For an agent whose run ends with a denial, and which is slow to start: the first two actions, in runs of their
+    own.
     """
     limits: ClassVar[dict[str, dict[str, Any]]] = {
         "max_cost_usd": {"used": (1000, 60_000)},
         "max_total_tokens": {"used": (90_000, 10)},
         "max_duration_ms": {"most": 1000, "endless": True},
     }
-    """How each is passed, and to how much it is shortened before."""
+    """How each limit is exceeded, and the value to which it is lowered before."""
 
     @pytest.fixture
     def cwd(self, bench: Any) -> Path:
@@ -69,13 +69,13 @@ class CodingAgentChecks:
 
     @pytest.fixture
     def prepare(self) -> Prepare:
-        """Scripts the acts."""
+        """Scripts the actions."""
         raise NotImplementedError
 
     async def test_it_keeps_to_the_rules_and_publishes_when_a_person_says_yes(
         self, prepare: Prepare, cwd: Path
     ) -> None:
-        """Everything harmless happens and what is permitted, nothing else does, and each refusal names its rules."""
+        """Every harmless and every allowed action happens, no other does, and each denial names its rules."""
         refused = REFUSED[:2] if self.each_alone else REFUSED
         acts = [act for act, _ in refused]
         begin = [*HARMLESS, ("bash", PUBLISH)]
@@ -91,7 +91,7 @@ class CodingAgentChecks:
             try:
                 result = await run_once(adapter, prompt, policies=policy(), approver=person)
                 violations = result.policy.violations
-            except PolicyViolationError as ended:  # as an agent that refuses by itself tells of something that ran
+            except PolicyViolationError as ended:  # an agent that denies calls itself reports something that ran
                 result, violations = ended.partial, ended.violations
             broken: dict[str | None, set[str]] = {}
             for violation in violations:
@@ -108,7 +108,7 @@ class CodingAgentChecks:
 
     @pytest.mark.parametrize("limit", ["max_cost_usd", "max_total_tokens", "max_duration_ms"])
     async def test_a_limit_ends_the_run(self, prepare: Prepare, limit: str) -> Any:
-        """And it does no more."""
+        """Then it does nothing more."""
         if limit == "max_cost_usd":
             pytest.importorskip("genai_prices", reason="needs prices: pip install '.[prices]'")
         how = dict(self.limits[limit])
@@ -121,7 +121,7 @@ class CodingAgentChecks:
         return ended.value
 
     async def test_it_keeps_to_the_policies_of_the_readme(self, prepare: Prepare, cwd: Path) -> None:
-        """Nothing is deleted; with a team's policy on top a person is asked before a file is written."""
+        """Nothing is deleted. With a team's policy on top, writing a file needs approval."""
         yes = FakeApprover(True)
         written = {block.file: block.text for block in blocks(ROOT / "README.md")}
         team = "{name: team, nets: [require human-approval before write]}"

@@ -1,7 +1,7 @@
-"""Keeps what the conformance suite shows of each adapter: the matrix of the documentation is made of it.
+"""Records what the conformance suite verifies of each adapter, from which the documentation's matrix is made.
 
-Generated tests have no deadline, as a busy machine is no fault; with CI set their seed is the same each time. What
-they make may still differ: constants of the modules that a process has loaded are among it.
+Generated tests have no deadline, as a busy machine is no fault. With CI set, their seed is fixed; the examples may
+still differ, as they include constants of the modules that a process has loaded.
 """
 
 import gc
@@ -20,12 +20,12 @@ WRITE = os.environ.get("PROCTOR_MATRIX") == "write"
 DIFFERS = "the record differs: PROCTOR_MATRIX=write pytest tests/adapters"
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    # As under `nohup ... &`, and what the tests start would inherit it: they send Ctrl-C to such processes.
+    # As with `nohup ... &`; processes that the tests start would inherit it, and they are sent Ctrl-C.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
-os.environ.pop("PYTHONUNBUFFERED", None)  # programs buffer what they print, as at home
+os.environ.pop("PYTHONUNBUFFERED", None)  # programs buffer their output, as usual
 
 BEGIN_FIRST = tuple(
     f"tests/{name}.py"
@@ -35,8 +35,8 @@ BEGIN_FIRST = tuple(
         *("adapters/cli/test_process", "benchmarks/test_quick"),
     )
 )
-"""Files that take a minute, in folders that come late: begun in their order, one goes on alone at the end. Those that
-mostly wait stand beside those that compute.
+"""Files that take a minute, in folders that are collected late. They start in this order, so that none runs alone at
+the end, with waiting ones beside computing ones.
 """
 
 settings.register_profile("proctor", deadline=None, derandomize="CI" in os.environ)
@@ -45,16 +45,16 @@ settings.load_profile("proctor")
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """For `-n logical`: two for each processor, as much of the time tests wait for agents and other processes.
+    """For `-n logical`: two for each processor, since tests often wait for agents and other processes.
 
-    With three, the whole takes longer: each worker reads in all of the tests.
+    With three, the suite takes longer: each worker imports all of the tests.
     """
     return 2 * (os.cpu_count() or 1)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """What is imported and collected stays to the end: the garbage collector need not look through it."""
+    """Imported and collected objects live to the end, so the garbage collector need not scan them."""
     gc.disable()
     try:
         return (yield)
@@ -64,17 +64,17 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest files first, then the others in their order."""
+    """The longest files first, then the others in order."""
     place = {name: n for n, name in enumerate(BEGIN_FIRST)}
     items.sort(key=lambda item: place.get(item.nodeid.partition("::")[0], len(place)))
 
 
 @pytest.fixture(autouse=True)
 def what_is_left() -> Iterator[None]:
-    """A pipe, file or socket that a test leaves open, or a process that it leaves running, fails that test.
+    """Fail a test that leaves a pipe, file or socket open, or a process running.
 
-    Otherwise the garbage collector reports it during whichever test comes later. What is still in use then, such as
-    caches and what fixtures of the file hold, is not looked through again after each of the tests that follow.
+    Otherwise the garbage collector reports it in some later test. Objects that are still in use then, such as caches
+    and a file's fixtures, are not scanned again after later tests.
     """
     yield
     gc.collect()
@@ -83,16 +83,16 @@ def what_is_left() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def logs_as_they_were() -> Iterator[None]:
-    """What a test configured of structlog is of that test alone; its own `capture_logs` configures it for good."""
+    """Restore structlog's configuration after a test; its own `capture_logs` changes it for good."""
     yield
     structlog.reset_defaults()
 
 
 @pytest.fixture(autouse=True, scope="class")
 def tests_of_a_row(request: pytest.FixtureRequest) -> Iterator[dict[str, Evidence]]:
-    """The tests of a suite with a `row`, by name, when they have run: they have shown what the record says of it.
+    """After the tests of a suite with a `row` have run, by name: they have verified the recorded capabilities.
 
-    Some of the tests show a part of it; all of them, the whole. PROCTOR_MATRIX=write keeps it as the record.
+    Some of the tests verify a part; all of them, the whole. PROCTOR_MATRIX=write saves it.
     """
     ran: dict[str, Evidence] = {}
     yield ran
@@ -112,7 +112,7 @@ def tests_of_a_row(request: pytest.FixtureRequest) -> Iterator[dict[str, Evidenc
 
 @pytest.fixture(autouse=True)
 def told_to_the_matrix(request: pytest.FixtureRequest, tests_of_a_row: dict[str, Evidence]) -> Iterator[None]:
-    """Keeps what one test has shown."""
+    """Records what one test has verified."""
     yield
     if isinstance(request.instance, Evidence):
         tests_of_a_row[request.node.originalname] = request.instance

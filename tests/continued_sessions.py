@@ -1,4 +1,4 @@
-"""What a real client is told of a session that it has, does not have, or has only in part."""
+"""Checks for sessions that a real client resumes, lacks, or has only in part: what is replayed to it."""
 
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ POLICY = parse_policies("{name: p, limits: {max_input_tokens: 1500, max_turns: {
 
 
 def ways(result: RunResult) -> tuple[Any, list[str]]:
-    """How a run was meant to go on, and what of errors it recorded."""
+    """The intended continuation of a run, and the errors it recorded."""
     [started] = [event for event in result.events if isinstance(event, ev.RunStarted)]
     errors = [event.code for event in result.events if isinstance(event, ev.ErrorOccurred)]
     return started.metadata.get("continuation"), errors
@@ -34,24 +34,24 @@ def garbled(file: Path) -> None:
 
 
 class ContinuedSessions:
-    """Session `s` of a client over several runs, on machines with homes of their own; `damages` befall its file."""
+    """Session `s` of a client over several runs, on machines with separate homes; `damages` modify its file."""
 
     damages: tuple[Any, ...] = (unlinked, emptied, garbled)
     bench: Any
     conversation: str
-    """What requests to its model have the conversation under."""
+    """The key of the conversation in requests to its model."""
 
     @pytest.fixture(autouse=True)
     def place(self, bench: Any) -> None:
-        """The client and its record."""
+        """The client and its store."""
         self.bench, self.store = bench, MemoryStore()
 
     def say(self, text: str, *, command: str = "", used: int = 100) -> None:
-        """The model says this next, and runs a command if one is given."""
+        """The model's next message, with a command if one is given."""
         raise NotImplementedError
 
     def stay(self, command: str, *, in_background: bool) -> None:
-        """The model runs a command next that does not end."""
+        """The model's next command, which does not end."""
         raise NotImplementedError
 
     def adapter(self, *, elsewhere: bool) -> Any:
@@ -59,7 +59,7 @@ class ContinuedSessions:
         raise NotImplementedError
 
     def kept(self) -> Path:
-        """The file in which the client keeps the conversation on the first machine."""
+        """The file in which the client saves the conversation on the first machine."""
         raise NotImplementedError
 
     def left(self, run_id: str) -> list[int]:
@@ -73,19 +73,19 @@ class ContinuedSessions:
             return await run_once(adapter, prompt, policies=POLICY, store=self.store, session_id="s", **more)
 
     def sent(self) -> str:
-        """What the model was sent last."""
+        """The last request to the model."""
         return str(self.bench.api.requests[-1][self.conversation])
 
     async def begin(self) -> None:
-        """The first run calls a tool and says something."""
+        """The first run calls a tool and writes a message."""
         self.say("I look", command="echo n is $((3 + 4))")
         self.say("noted")
         await self.run("remember n")
 
     @pytest.mark.parametrize("ends", ["answered", "with a call", "with a task in the background"])
     async def test_the_next_run_answers_its_own_prompt_and_has_nothing_else(self, ends: str) -> None:
-        """Of the earlier run, however that ended, nothing counts again. A client that was ended first tells itself
-        what became of its task: that is no answer to the prompt.
+        """However the earlier run ended, its events do not count again. A client that was ended first tells itself
+        what became of its task; that is no answer to the prompt.
         """
         up = self.bench.cwd / "up"
         self.say("I look", command="echo 1")
@@ -112,8 +112,8 @@ class ContinuedSessions:
         assert "which?" in str(self.bench.api.requests[-1][self.conversation][-1])
 
     async def test_a_session_of_another_machine_is_replayed_to_a_new_one(self) -> None:
-        """In its order, before the prompt; nothing is counted or run again, and the next run resumes what began here.
-        Where the caller wants the client's own session only, that is an error, and no model is asked.
+        """In order, before the prompt. Nothing is counted or run again, and the next run resumes the new session. If
+        the caller allows only the client's own session, that is an error, and no model is called.
         """
         await self.begin()
         before = len(self.bench.api.requests)
@@ -142,7 +142,7 @@ class ContinuedSessions:
         assert self.left(second.run_id) == self.left(third.run_id) == []
 
     async def test_a_conversation_that_the_client_cannot_read_is_replayed_to_it(self) -> None:
-        """Whatever became of its file: one that is killed may leave an empty one. Each replay begins a conversation
+        """Whatever happened to its file: a killed client may leave an empty one. Each replay starts a conversation
         whose file is damaged next.
         """
         await self.begin()
@@ -155,7 +155,7 @@ class ContinuedSessions:
             assert "n is 7" in self.sent()
 
     async def test_a_conversation_that_the_client_has_in_part_is_resumed_as_it_is(self) -> None:
-        """Nobody but the client knows what it lacks; the record lacks nothing, and replay tells all of it."""
+        """Only the client knows what it lacks. The event log is complete, and a replay has all of it."""
         await self.begin()
         file = self.kept()
         lines = file.read_bytes().splitlines(keepends=True)

@@ -1,4 +1,4 @@
-"""A proxy between a client and a PostgreSQL server, which loses the connection where a test says so."""
+"""A proxy between a client and a PostgreSQL server that cuts the connection where a test says."""
 
 import shutil
 import socket
@@ -13,10 +13,10 @@ _CHUNK = 65536
 
 
 class CuttingProxy:
-    """Takes connections by a socket in a folder of its own, and hands them on to the one in the server's folder.
+    """Accepts connections on a socket in its own folder, and forwards them to the one in the server's folder.
 
-    Every piece of bytes on its way, in either direction, is counted. `cut_at(n)` cuts all connections before piece n
-    from now on is handed on, or after it.
+    Every piece of bytes, in either direction, is counted. `cut_at(n)` cuts all connections before piece n from now on
+    is forwarded, or after it.
     """
 
     def __init__(self, server: Path) -> None:
@@ -44,35 +44,35 @@ class CuttingProxy:
         self.close()
 
     def url(self, of: str) -> str:
-        """The URL of the server, by way of this proxy."""
+        """The server's URL through this proxy."""
         return of.replace(str(self._server), str(self.folder))
 
     def lead_to(self, server: Path) -> None:
-        """Lose all connections; new ones are handed on to that server."""
+        """Cut all connections; new ones are forwarded to that server."""
         self._server = server
         self.cut()
 
     def cut_at(self, piece: int, *, after: bool = False) -> None:
-        """Lose all connections at that piece, before it is handed on or `after`; new ones are taken."""
+        """Cut all connections at that piece, before it is forwarded or `after`; new ones are accepted."""
         with self._lock:
             self._left, self._after, self._mutes = piece, after, False
 
     def cut(self) -> None:
-        """Lose all connections now."""
+        """Cut all connections now."""
         with self._lock:
             self._cut()
 
     def mute_at(self, piece: int) -> None:
-        """Hand on that piece and nothing after it."""
+        """Forward that piece and nothing after it."""
         with self._lock:
             self._left, self._after, self._mutes = piece, True, True
 
     def mute(self, *, on: bool = True) -> None:
-        """Hand nothing on any more, and lose nothing: nobody is told."""
+        """Forward nothing any more without closing: neither side is notified."""
         self._mute = on
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Close everything."""
         self.refuses = True
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)

@@ -1,8 +1,8 @@
-"""Programs of tests as processes that need not read in what they import: a server that has read it in forks each.
+"""Test programs as forks of a server process that has already imported their modules.
 
-`proctor` is so, too: what a test starts in its place is a small program that hands its words, folder, variables and
-streams to the server, passes on the signals that it gets, and ends as the command does. A command or program is no
-descendant of whoever starts it, and has no terminal of its own.
+`proctor` runs so too: a test starts a small program that passes its arguments, folder, variables and streams to the
+server, forwards its signals, and exits as the command does. Such a command is no descendant of the process that
+starts it, and has no terminal of its own.
 """
 
 import atexit
@@ -158,7 +158,7 @@ class Forked:
         self.pid = int.from_bytes(self._server.recv(4), "big")
 
     def send_signal(self, number: int) -> None:
-        """Send it a signal; nothing where it has ended."""
+        """Send it a signal; nothing if it has ended."""
         if not self.has_ended():
             with suppress(ProcessLookupError):
                 os.kill(self.pid, number)
@@ -168,7 +168,7 @@ class Forked:
         self.send_signal(signal.SIGKILL)
 
     def has_ended(self, timeout_s: float = 0) -> bool:
-        """Whether it ends in this time."""
+        """Whether it ends within this time."""
         return self.stdout.closed or bool(select.select([self._server], [], [], timeout_s)[0])
 
     def wait(self) -> None:
@@ -182,13 +182,13 @@ class Forked:
         self.wait()
         self._server.close()
         self.stdout.close()
-        with suppress(BrokenPipeError):  # what it did not read
+        with suppress(BrokenPipeError):  # unread output
             self.stdin.close()
 
 
 @cache
 def warm_proctor(*modules: str) -> str:
-    """The program to start in place of `proctor`; its server has these modules read in, too."""
+    """The program to start instead of `proctor`; its server imports these modules too."""
     place = _server(*COMMANDS, *modules)
     program = Path(place).with_name("proctor")
     program.write_text(CLIENT.format(python=sys.executable, place=place))
@@ -198,17 +198,17 @@ def warm_proctor(*modules: str) -> str:
 
 @cache
 def _server(*modules: str) -> str:
-    """The socket of a server that has these read in; it lasts as long as this process."""
+    """The socket of a server that has imported these; it lives as long as this process."""
     folder = tempfile.mkdtemp(prefix="warm-")
     place = f"{folder}/socket"
     command = [sys.executable, "-c", SERVER, place, *modules]
     server = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd="/", start_new_session=True
-    )  # in no test's folder: what is left there is ended
+    )  # in no test's folder, as processes there are ended
     assert server.stdin is not None
     assert server.stdout is not None
     atexit.register(shutil.rmtree, folder)
     atexit.register(server.wait, PATIENCE_S)
-    atexit.register(server.communicate)  # which closes its input, so that it ends
+    atexit.register(server.communicate)  # closes its input, so that it exits
     assert server.stdout.readline() == b"ready\n"
     return place

@@ -1,4 +1,4 @@
-"""`import framework_bench`: real agents of frameworks that script acts, with tools named as such tools mostly are."""
+"""`import framework_bench`: real framework agents with scripted acts, whose tools have common names."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from proctor.supervisor.ports.adapter import Adapter
 Call: TypeAlias = tuple[str, Any]
 """A tool's name and its input, or the text that a model writes for one."""
 Response: TypeAlias = list[tuple[str, str, Any]]
-"""Calls that are asked for together, by their ids."""
+"""Calls that are requested together, by their ids."""
 Script: TypeAlias = Sequence[Call | Response]
-"""What a model asks for; a call alone has an id of its own."""
+"""A model's request; a single call has its own id."""
 
 MODEL: Final = "gpt-5.5"
 
@@ -41,7 +41,7 @@ def read_file(file_name: str) -> str:
 
 
 def web_fetch(uri: str) -> str:
-    """Answer for the network."""
+    """A response without the network."""
     return f"a page of {uri}"
 
 
@@ -50,7 +50,7 @@ TOOLS: Final[Functions] = [run_command, write_file, read_file, web_fetch]
 
 
 def called(act: tuple[str, str]) -> Call:
-    """The call that an act is: these agents call their tools so."""
+    """The call of an act by these agents' tools."""
     kind, what = act
     names = {"bash": ("run_command", "cmd"), "write": ("write_file", "file_path")}
     names |= {"read": ("read_file", "file_name"), "fetch": ("web_fetch", "uri")}
@@ -66,12 +66,12 @@ def responses(script: Script) -> list[Response]:
 def langchain(
     script: Script, used: tuple[int, int] = (100, 20), endless: bool = False, functions: Functions = TOOLS
 ) -> Adapter:
-    """An agent of langchain with a scripted model, in a loop that says which tools it has."""
+    """A langchain agent with a scripted model, in a loop that declares its tools."""
     return _langchain(script, used, endless, functions, names_its_tools=True)
 
 
 def langchain_untold(script: Script, used: tuple[int, int] = (100, 20), endless: bool = False) -> Adapter:
-    """The same in a loop that does not say."""
+    """The same in a loop that does not declare them."""
     return _langchain(script, used, endless, TOOLS, names_its_tools=False)
 
 
@@ -118,7 +118,7 @@ def _langchain(
 def pydantic_ai(
     script: Script, used: tuple[int, int] = (100, 20), endless: bool = False, functions: Functions = TOOLS
 ) -> Adapter:
-    """An agent of pydantic-ai with a scripted model."""
+    """A pydantic-ai agent with a scripted model."""
     pytest.importorskip("pydantic_ai", reason="pydantic-ai is not installed: pip install '.[pydantic-ai]'")
     from pydantic_ai import Agent
     from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
@@ -152,7 +152,7 @@ def openai_agents(
 def openai_agent(
     script: Script, used: tuple[int, int] = (100, 20), endless: bool = False, functions: Functions = TOOLS
 ) -> Any:
-    """An agent of the OpenAI Agents SDK with a scripted model, which may leave out inputs of given functions."""
+    """An agent of the OpenAI Agents SDK with a scripted model, which may omit inputs of given functions."""
     pytest.importorskip(
         "agents.exceptions", reason="the OpenAI Agents SDK is not installed: pip install '.[openai-agents]'"
     )

@@ -1,4 +1,4 @@
-"""Hooks of the interactive clients without the clients: what these write of a call, and who judges it."""
+"""Hooks of interactive clients without the clients: their inputs for a call, and the daemon."""
 
 import json
 import os
@@ -20,13 +20,13 @@ from tests.stored_rows import stored_rows
 
 
 def daemons(store: Path) -> list[int]:
-    """The processes that judge hooks by this store."""
+    """The hook daemons of this store."""
     found = ((process.pid, process.info["cmdline"] or ()) for process in psutil.process_iter(["cmdline"]))
     return [pid for pid, words in found if DAEMON in words and str(store) in words]
 
 
 def wait_for_hooks(store: Path) -> None:
-    """Wait until no hook is running that asks for a decision by this store: a client may end before its last one."""
+    """Wait until no hook of this store is waiting for a decision: a client may exit before its last one."""
     running = psutil.process_iter(["cmdline"])
     asking = [one for one in running if str(store) in (words := one.info["cmdline"] or ()) and DAEMON not in words]
     _, left = psutil.wait_procs(asking, timeout=PATIENCE_S)
@@ -34,14 +34,14 @@ def wait_for_hooks(store: Path) -> None:
 
 
 def end_daemons(store: Path) -> None:
-    """End the processes that judge hooks by this store."""
+    """End the hook daemons of this store."""
     for pid in daemons(store):
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
 
 
 def recorded(store: Path, *types: str) -> list[str]:
-    """The types of the stored events, in order, those of `types` if any are given."""
+    """The types of the stored events, in order; those of `types` if given."""
     rows = stored_rows(store, "SELECT type FROM events ORDER BY position")
     return [name for (name,) in rows if not types or name in types]
 
@@ -50,13 +50,13 @@ BASH: Final = {
     **{"claude": "Bash", "codex": "Bash", "copilot": "bash"},
     **{"cursor": "Shell", "gemini": "run_shell_command", "opencode": "bash"},
 }
-"""What each client calls its shell."""
+"""Each client's name for its shell."""
 
 
 def call_of(
     agent: str, id: str, tool: str | None = None, tool_input: Any = None, *, ran: bool = False, session: str = "s"
 ) -> dict[str, Any]:
-    """A call about to run, or one that has, as the client says it; `ls` in its shell, if nothing else is named."""
+    """A call about to run, or one that has, in the client's form; `ls` in its shell by default."""
     kind = "completed" if ran else "call"
     event = next(name for name, of_kind in CLIENTS[agent].events.items() if of_kind == kind)
     name, given = tool or BASH[agent], {"command": "ls"} if tool_input is None else tool_input
@@ -68,14 +68,14 @@ def call_of(
 
 
 def judging(folder: Path, policy: str, **more: Any) -> HookDecider:
-    """What judges hooks in this process, by this policy and a store in the folder."""
+    """A decider in this process, with this policy and a store in the folder."""
     file, store = folder / "policy.yaml", folder / "store.db"
     file.write_text(policy)
     return HookDecider(HookOptions(name="one", policies=(str(file),), store=store, store_id=store_id(store), **more))
 
 
 class HookProcesses:
-    """A hook's command line in a folder, as the client runs it, and the process that judges behind it."""
+    """A hook's command line in a folder, as the client runs it, and its daemon."""
 
     def __init__(self, folder: Path, policy: str = "{name: secret}", *, agent: str = "claude") -> None:
         self.folder = folder
@@ -90,23 +90,23 @@ class HookProcesses:
 
     @property
     def place(self) -> Path:
-        """The folder of the socket."""
+        """The socket's folder."""
         return Path(self.command[4])
 
     @property
     def command(self) -> list[str]:
-        """The words of the hook's line, as `settings` writes them."""
+        """The hook's command line, as `settings` writes it."""
         of_agent = [] if self.agent == "claude" else ["--agent", self.agent]
         return [*self._words[:5], *of_agent, *self._words[5:], *self.more]
 
     def run(self, data: bytes | dict[str, Any], *before: str) -> subprocess.CompletedProcess[bytes]:
-        """One hook, as the client would start it, or as a program before it does."""
+        """Run one hook as the client would start it, or as a program before it does."""
         given = data if isinstance(data, bytes) else json.dumps(data).encode()
         words, env = [*before, *self.command], {**os.environ, **self.env}
         return subprocess.run(words, input=given, capture_output=True, timeout=PATIENCE_S, cwd=self.cwd, env=env)
 
     def allows(self, data: bytes | dict[str, Any], *before: str) -> bool:
-        """Whether the client would go on; one that is refused is refused in a way that it heeds."""
+        """Whether the client would continue; asserts that a denial is in a form that it obeys."""
         ended = self.run(data, *before)
         silent = not ended.stdout or (self.agent != "claude" and b"deny" not in ended.stdout)
         if ended.returncode == 0 and silent:
@@ -115,12 +115,12 @@ class HookProcesses:
         return False
 
     def answer_to(self, data: dict[str, Any]) -> dict[str, Any]:
-        """What the client is told by one hook that says something."""
+        """The client's answer from one hook."""
         ended = self.run(data)
         assert (ended.returncode, ended.stderr) == (0, b"")
         found: dict[str, Any] = json.loads(ended.stdout)
         return found
 
     def daemons(self) -> list[int]:
-        """The processes that judge here."""
+        """The active daemons."""
         return daemons(self.store)

@@ -1,6 +1,6 @@
 """An HTTP server on loopback, for every scripted API of the tests: `import loopback`.
 
-What a request means and how it is answered is the API's own; here is only what all of them need.
+Each API defines its requests and answers; this file has what they share.
 """
 
 import json
@@ -18,7 +18,7 @@ Answer = Callable[["Exchange"], None]
 
 
 class Exchange:
-    """One request, to be answered by `give` or `stream`, or by hanging up."""
+    """One request, to be answered by `give` or `stream`, or by closing the connection."""
 
     def __init__(self, handler: BaseHTTPRequestHandler, closing: threading.Event) -> None:
         self._handler = handler
@@ -30,7 +30,7 @@ class Exchange:
 
     @property
     def body(self) -> dict[str, Any]:
-        """What was sent as JSON."""
+        """The JSON body."""
         found: dict[str, Any] = json.loads(self.raw) if self.raw else {}
         return found
 
@@ -44,7 +44,7 @@ class Exchange:
         self._handler.wfile.write(data)
 
     def stream(self, events: Iterable[Mapping[str, Any] | str]) -> None:
-        """Answer with server-sent events as they come, each named by its `type` if it has one; then hang up."""
+        """Answer with server-sent events as they come, each named by its `type` if it has one; then close."""
         self._begin(200, "text/event-stream", {"connection": "close"})
         for event in events:
             name = f"event: {event['type']}\n" if isinstance(event, Mapping) and "type" in event else ""
@@ -58,7 +58,7 @@ class Exchange:
         self._handler.connection.shutdown(socket.SHUT_RDWR)
 
     def hold(self) -> None:
-        """Say nothing more until the server is closed."""
+        """Send nothing more until the server is closed."""
         self._closing.wait()
 
     def _begin(self, status: int, kind: str, headers: Mapping[str, str]) -> None:
@@ -70,11 +70,11 @@ class Exchange:
 
 
 class Server:
-    """Answers each request, in a thread of its own, until it is closed; `url` is where.
+    """Answers each request in its own thread until it is closed, at `url`.
 
     Args:
-        answer: answers one request; whatever it asks, nothing but a client that went away may fail.
-        port: where, 0 for a free one.
+        answer: answers one request; only a client that disconnected may make it fail.
+        port: the port, 0 for a free one.
     """
 
     def __init__(self, answer: Answer, *, port: int = 0) -> None:
@@ -85,7 +85,7 @@ class Server:
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
 
     def close(self) -> None:
-        """Let everything that is held go, and stop serving."""
+        """Release everything that is held, and stop serving."""
         self.closing.set()
         self._server.shutdown()
         self._server.server_close()
@@ -93,7 +93,7 @@ class Server:
 
 
 def raw(place: str, *pieces: bytes) -> bytes:
-    """What is answered at `HOST:PORT` to these bytes until the other end hangs up, be it in the midst of them."""
+    """The response of `HOST:PORT` to these bytes until the other side closes, even while they are being sent."""
     host, _, port = place.rpartition(":")
     answered: list[bytes] = []
     with socket.create_connection((host, int(port)), PATIENCE_S) as connection, suppress(ConnectionError):
@@ -107,7 +107,7 @@ class _Threading(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        if not isinstance(sys.exc_info()[1], ConnectionError):  # a client that goes away is what some tests are about
+        if not isinstance(sys.exc_info()[1], ConnectionError):  # disconnecting clients are part of some tests
             super().handle_error(request, client_address)
 
 

@@ -1,4 +1,4 @@
-"""Runs told to a machine step by step: what happens, in the words of its inputs."""
+"""Runs as a sequence of inputs to a machine."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -23,7 +23,7 @@ NO = ApprovalAnswer(granted=False, by="bo", tell_model="Use the staging host.")
 
 
 class Scenario:
-    """The inputs to a run's machine, and its policy and identity."""
+    """The inputs to a run's machine, with its policy and identity."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class Scenario:
 
 
 def reported(*events: Any, now_ms: int = 1_500) -> Iterator[interface.Input]:
-    """What the provider reports."""
+    """An event of the provider."""
     return (interface.Reported(now_ms=now_ms, event=event) for event in events)
 
 
@@ -57,12 +57,12 @@ def about(id: str, tool: str = "read", **more: Any) -> dict[str, Any]:
 
 
 def answered(number: int, answer: ApprovalAnswer, *, now_ms: int = 3_000, **more: Any) -> interface.Input:
-    """A person's answer to the request of that number."""
+    """A person's answer to the request with that number."""
     return interface.ApprovalAnswered(now_ms=now_ms, approval_id=f"r.{number}", answer=answer, **more)
 
 
 def withdrawn(key: int) -> interface.Input:
-    """Whoever asked does not wait any more."""
+    """The caller of a call has left."""
     return interface.Withdrawn(now_ms=3_000, key=key, call_id=f"c{key}")
 
 

@@ -1,4 +1,4 @@
-"""`import messages_api`: a scripted Messages API on loopback, and an environment that leads nowhere else."""
+"""`import messages_api`: a scripted Messages API on loopback, and an environment that reaches nothing else."""
 
 import json
 import os
@@ -15,8 +15,8 @@ from proctor.supervisor.testing.fakes import PATIENCE_S
 
 HERMETIC = {
     "ANTHROPIC_API_KEY": "dummy",
-    "BUN_JSC_useDFGJIT": "0",  # a client that lives for seconds repays neither the optimising compiler
-    "BUN_JSC_useGC": "0",  # nor the garbage collector
+    "BUN_JSC_useDFGJIT": "0",  # a client runs for seconds, too short to benefit from the optimising compiler
+    "BUN_JSC_useGC": "0",  # and the garbage collector
     "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
     "CLAUDE_CODE_MAX_RETRIES": "2",
     "DISABLE_AUTOUPDATER": "1",
@@ -53,8 +53,8 @@ class Reply:
 
 
 class MessagesAPI:
-    """Answers each model request with the next reply of its thread: `script` for the main one, `sub_script`
-    for requests whose first user message starts with "sub "; requests without tools get a short text.
+    """Answers each model request with the next reply of its thread: `script` for the main one, `sub_script` for
+    requests whose first user message starts with "sub "; requests without tools get a short text.
     """
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ class MessagesAPI:
         self.url = self._server.url
 
     def close(self) -> None:
-        """Let every held stream go and stop serving."""
+        """Release every held stream and stop serving."""
         for hold in self._holds:
             hold.set()
         self._server.close()
@@ -101,7 +101,7 @@ class MessagesAPI:
         return Reply(*blocks, **how)
 
     def next_reply(self, body: dict[str, Any]) -> Reply:
-        """Choose the reply to one request and remember the request."""
+        """Choose the reply to one request and store the request."""
         with self._lock:
             self.requests.append(body)
             script = self.sub_script if _of_sub_agent(body) else self.script
@@ -128,7 +128,7 @@ class MessagesAPI:
         request.stream(_played(reply, self.new_id("msg"), request.body.get("model", "")))
 
     def wait_for_requests(self, count: int, timeout_s: float = 20) -> bool:
-        """Block until a given number of model requests have come."""
+        """Block until a number of model requests have arrived."""
         with self.arrived:
             return self.arrived.wait_for(lambda: len(self.requests) >= count, timeout_s)
 
@@ -140,7 +140,7 @@ def _of_sub_agent(body: Mapping[str, Any]) -> bool:
 
 
 def _played(reply: Reply, message_id: str, model: str) -> Iterator[dict[str, Any]]:
-    """The events of a reply, held or cut off after its first block where it is to be."""
+    """The events of a reply, held or cut after its first block if it says so."""
     for event in _sse(reply, message_id, model):
         yield event
         if event["type"] == "content_block_stop" and reply.hold is not None:
@@ -183,7 +183,7 @@ def _sse(reply: Reply, message_id: str, model: str) -> Iterator[dict[str, Any]]:
 
 @pytest.fixture(autouse=True)
 def client_installed(request: pytest.FixtureRequest) -> None:
-    """Skip what needs the real client where it is not installed."""
+    """Skip the test if the real client is not installed."""
     if request.node.get_closest_marker("claude") is not None:
         pytest.importorskip("claude_agent_sdk", reason="needs Claude Code: pip install '.[claude]'")
 
@@ -198,7 +198,7 @@ def api() -> Iterator[MessagesAPI]:
 
 @pytest.fixture
 def hermetic(api: MessagesAPI, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """The client's environment: the scripted API, a home of its own, nothing that could lead elsewhere."""
+    """The client's environment: the scripted API, its own home, and nothing that reaches elsewhere."""
     for name in list(os.environ):
         if name.startswith(("ANTHROPIC_", "CLAUDE")) or name.lower().endswith("_proxy"):
             monkeypatch.delenv(name)
@@ -209,7 +209,7 @@ def hermetic(api: MessagesAPI, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 class Claude:
-    """The real client in print mode, as a person's own settings have it."""
+    """The real client in print mode, with a user's own settings."""
 
     def __init__(self, api: MessagesAPI, env: Mapping[str, str], cwd: Path) -> None:
         self.api = api
@@ -217,7 +217,7 @@ class Claude:
         self.env = {"PATH": os.environ["PATH"], **env}
 
     def run(self, *arguments: str) -> dict[str, Any]:
-        """Run one prompt to its end; the client's result."""
+        """Run one prompt to its end; returns the client's result."""
         ended = subprocess.run(
             self._command(*arguments),
             cwd=self.cwd,
@@ -233,7 +233,7 @@ class Claude:
         return result
 
     def start(self) -> subprocess.Popen[bytes]:
-        """Start one prompt, which goes on."""
+        """Start one prompt, which keeps running."""
         quiet = subprocess.DEVNULL
         return subprocess.Popen(self._command(), cwd=self.cwd, env=self.env, stdin=quiet, stdout=quiet)
 
@@ -244,7 +244,7 @@ class Claude:
         return [str(client), "-p", "go", "--model", "claude-sonnet-4-5", "--output-format", "json", *arguments]
 
     def at_a_terminal(self) -> tuple[list[str], dict[str, str]]:
-        """The command and the environment of an interactive session, in a folder that its person trusts."""
+        """The command and the environment of an interactive session in a trusted folder."""
         config = Path(self.env["CLAUDE_CONFIG_DIR"]) / ".claude.json"
         config.parent.mkdir(parents=True, exist_ok=True)
         keys = {"approved": [self.env["ANTHROPIC_API_KEY"]], "rejected": []}
@@ -255,7 +255,7 @@ class Claude:
         return [command[0], *command[3:5]], {**self.env, "TERM": "xterm-256color"}
 
     def tool_results(self) -> dict[str, str]:
-        """The tool results the model has got by the last request, by call."""
+        """The tool results in the last request to the model, by call."""
         found: dict[str, str] = {}
         for message in self.api.requests[-1]["messages"]:
             blocks = message["content"] if isinstance(message["content"], list) else []

@@ -1,4 +1,4 @@
-"""Processes that own runs, and what has to be true of the record they leave."""
+"""Processes that own runs, and the invariants of the event log they leave."""
 
 import os
 import random
@@ -27,7 +27,7 @@ SESSIONS = 6
 
 
 class Process:
-    """A process whose lines can be waited for."""
+    """A process whose output lines can be waited for."""
 
     def __init__(self, process: subprocess.Popen[str] | Forked) -> None:
         self.process = process
@@ -43,7 +43,7 @@ class Process:
         self._fresh.put(None)
 
     def until(self, start: str | tuple[str, ...]) -> str:
-        """The next line that begins so."""
+        """The next line with this beginning."""
         while (line := self._fresh.get(timeout=PATIENCE_S)) is not None:
             if line.startswith(start):
                 return line
@@ -58,13 +58,13 @@ class Process:
         return self.lines
 
     def go_on(self, line: str = "") -> None:
-        """Give it a line."""
+        """Write a line to it."""
         assert self.process.stdin is not None
         self.process.stdin.write(f"{line}\n")
         self.process.stdin.flush()
 
     def end_input(self) -> None:
-        """It is given no more."""
+        """Close its input."""
         assert self.process.stdin is not None
         self.process.stdin.close()
 
@@ -79,8 +79,8 @@ def process(name: str, *arguments: str, program: Path = PROGRAM) -> Iterator[Pro
 
 
 async def ended_by_another(store: Store) -> list[Event]:
-    """The record of session `s`, once its run `held` was lost and is ended here. That is tried again as a supervisor
-    does: a database keeps the locks of who is stopped for some seconds.
+    """The events of session `s`, once its run `held` is lost and ended here. Retries as a supervisor does: a database
+    keeps the locks of a suspended process for some seconds.
     """
     token = 0
     while (run := await store.run("held")) is None or run.status != "lost":
@@ -93,7 +93,7 @@ async def ended_by_another(store: Store) -> list[Event]:
 
 
 class Workers:
-    """Processes that work on runs which are created meanwhile, on each of these stores one, until they are killed."""
+    """Processes that execute runs created meanwhile, one on each of these stores, until they are killed."""
 
     def __init__(self, store: str, names: Sequence[str]) -> None:
         self._store = store
@@ -125,12 +125,12 @@ class Workers:
                     session_id = f"s{random.randrange(SESSIONS)}"
                     await create_run(store, "go", run_id=f"r{self._created}", session_id=session_id)
                     self._created += 1
-            await anyio.sleep(random.uniform(0, 0.15))  # real processes, in trouble at any moment
+            await anyio.sleep(random.uniform(0, 0.15))  # real processes, disturbed at any moment
 
         anyio.run(create)
 
     def kill(self, victim: int) -> None:
-        """Kill one; another goes on in its place."""
+        """Kill one; another replaces it."""
         os.kill(self._pids[victim], signal.SIGKILL)
         self._workers[victim].until("dead")
         self._pids[victim] = self._start(self._workers[victim])
@@ -141,7 +141,7 @@ class Workers:
 
 
 async def check_record(name: str, lines: list[str]) -> None:
-    """Raises AssertionError where anything is wrong with the record of workers that have written these lines."""
+    """Raises AssertionError if anything is wrong with the event log of workers that have written these lines."""
     async with open_store(name) as store:
         lost = await reap(store)
         again = await reap(store)

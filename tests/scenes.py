@@ -1,4 +1,4 @@
-"""Conversations of a scripted model with a real client, each known by its prompt, whatever API the client speaks."""
+"""Conversations of a scripted model with a real client, each identified by its prompt, for any API."""
 
 import re
 from collections.abc import Callable
@@ -10,13 +10,13 @@ _SCENE = re.compile(r"scene-\d+")
 
 
 class Scenes(Generic[Script]):
-    """Answers each request of the API with the reply that is due in its conversation.
+    """Answers each request of the API with the next reply of its conversation.
 
     Args:
-        api: the scripted model; its `next_reply` is taken over.
-        messages: where a request has the conversation so far.
-        step: how far a message brings the conversation.
-        due: the reply of a script so many steps on; of None where the conversation has no script.
+        api: the scripted model; its `next_reply` is replaced.
+        messages: the conversation so far, in a request.
+        step: by how many steps a message advances the conversation.
+        due: the script's reply after so many steps; for None, if the conversation has no script.
         otherwise: the reply to a request without tools, which is no conversation.
     """
 
@@ -35,7 +35,7 @@ class Scenes(Generic[Script]):
         api.next_reply = self._next_reply
 
     def add(self, script: Script) -> str:
-        """A conversation; gives its prompt."""
+        """Add a conversation; returns its prompt."""
         prompt = f"scene-{len(self._scripts)}"
         self._scripts[prompt] = script
         return prompt

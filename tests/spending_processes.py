@@ -1,8 +1,8 @@
 """Processes whose runs spend one shared budget.
 
-    spending_processes.py STORE spend PROCESSES RUNS   forks so many processes; each keeps so many runs going until no
-                                                     run can start any more
-    spending_processes.py STORE hold USD               starts a run that has so much set aside, and waits until killed
+    spending_processes.py STORE spend PROCESSES RUNS   forks this many processes; each keeps this many runs active
+                                                     until no run can start any more
+    spending_processes.py STORE hold USD               starts a run that reserves this much, and waits until killed
 
 STORE is a path, or the URL of a database. Lines written: `ended RUNS`, `holds`.
 """
@@ -27,7 +27,7 @@ from proctor.supervisor.testing import Ask, FakeAdapter, Pause
 
 MOST_USD = 12.0
 DEAREST_USD = 0.5
-"""What the dearest response costs."""
+"""The cost of the most expensive response."""
 
 
 def shared(**more: Any) -> list[Policy]:
@@ -39,7 +39,7 @@ def opened(where: str) -> Any:
 
 
 def agent(rng: random.Random) -> FakeAdapter:
-    """Some responses of the model, each with a call."""
+    """Some model responses, each with a call."""
     steps: list[Any] = []
     for _ in range(rng.randint(1, 4)):
         steps += [TokenUsageUpdated(cost_usd=rng.randint(5, 50) / 100), Ask(name="read")]
@@ -77,7 +77,7 @@ async def hold(where: str, usd: float) -> None:
 
 
 def be_patient() -> None:
-    """So many processes on few cores answer each other late."""
+    """Many processes on few cores answer each other late."""
     for module in (actor, launch, journal, recovery):
         module.ANSWER_S = 600.0  # type: ignore[attr-defined]
     ownership.LEASE_S = 3600.0

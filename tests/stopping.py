@@ -1,4 +1,4 @@
-"""Processes that are stopped, but not while they hold the file of a store, or killed, with what writes for them."""
+"""Processes that are suspended, but never while they lock a store's file, or killed together with their writer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 @contextmanager
 def killed_at_the_end(command: Sequence[str], **more: Any) -> Iterator[subprocess.Popen[str]]:
-    """A process with its output as lines; after it nothing is left of what writes there, as a warm `proctor` may."""
+    """A process with its output as lines. At exit, its writing process is gone too, as a forked `proctor` may have
+    one.
+    """
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **more) as process:
         assert process.stdout is not None
         try:
@@ -30,7 +32,7 @@ def killed_at_the_end(command: Sequence[str], **more: Any) -> Iterator[subproces
 
 
 def stop_between_writes(process: subprocess.Popen[Any] | Forked, path: Path) -> None:
-    """SIGSTOP; returns once it stands still and others can write the SQLite file."""
+    """SIGSTOP; returns once it is suspended and others can write the SQLite file."""
     while True:
         process.send_signal(signal.SIGSTOP)
         while psutil.Process(process.pid).status() != psutil.STATUS_STOPPED:

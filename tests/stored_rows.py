@@ -1,4 +1,4 @@
-"""Reads and changes what stores hold: by a store, or the rows of a SQLite file behind its back."""
+"""Reading and changing the contents of stores: through a store, or through the rows of its SQLite file."""
 
 import sqlite3
 from collections.abc import Awaitable, Callable
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 def in_store(place: Path | str, use: Callable[[Any], Awaitable[T]]) -> T:
-    """What a use of the store at a path or URL gives, in an event loop of its own."""
+    """The result of an operation on the store at a path or URL, in its own event loop."""
 
     async def used() -> T:
         async with open_store(place) as store:
@@ -27,7 +27,7 @@ def in_store(place: Path | str, use: Callable[[Any], Awaitable[T]]) -> T:
 
 
 async def once(store: Store, look: Callable[[Store], Awaitable[T | None]]) -> T:
-    """What a look at a store finds, as soon as it finds something."""
+    """The result of a query of a store, once it is not empty."""
     token = 0
     with anyio.fail_after(PATIENCE_S):
         while not (found := await look(store)):
@@ -36,11 +36,11 @@ async def once(store: Store, look: Callable[[Store], Awaitable[T | None]]) -> T:
 
 
 async def stored_events(store: Store, session_id: str = "s") -> list[Event]:
-    """The record of a session."""
+    """The events of a session."""
     return [event async for event in store.read(session_id)]
 
 
 def stored_rows(store: Path | str, sql: str, values: tuple[Any, ...] = ()) -> list[Any]:
-    """The rows that a statement gives on the store's file; what it changes is committed."""
+    """The rows of an SQL statement on the store's file; changes are committed."""
     with closing(sqlite3.connect(store)) as connection, connection:
         return connection.execute(sql, values).fetchall()

@@ -1,6 +1,4 @@
-"""What tests of runs share: a policy that objects to nothing, a gate that remembers, stores that first do something
-else.
-"""
+"""Shared parts of run tests: a policy that denies nothing, a recording gate, stores that first do something else."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -15,12 +13,12 @@ OPEN = Policy(name="open", limits=Limits(max_tool_calls=1000))
 
 
 def denying(action: Any, **more: Any) -> Policy:
-    """A policy that objects to `bash` with an action."""
+    """A policy with a rule on `bash` and this action."""
     return Policy(name="p", tool_rules=(Deny(("bash",)),), on_violation=action, **more)
 
 
 class RecordingGate:
-    """A gate that remembers what it was asked; `decide` says what each call gets, or whether it may run."""
+    """A gate that records its calls; `decide` returns the answer to each, or whether it may run."""
 
     def __init__(self, decide: Callable[[ToolCall], GateAnswer | bool] = lambda call: True) -> None:
         self.calls: list[ToolCall] = []
@@ -33,13 +31,13 @@ class RecordingGate:
 
 
 def in_turn(*answers: GateAnswer | bool) -> Callable[[ToolCall], GateAnswer | bool]:
-    """One answer after another, whatever the call is."""
+    """One answer after another, for any calls."""
     left = iter(answers)
     return lambda call: next(left)
 
 
 class Speaking(FakeAdapter):
-    """An agent that says what its `events` yield, and has no cancel step."""
+    """An agent that reports what its `events` yield, and has no cancel step."""
 
     @asynccontextmanager
     async def _opened(self, launch: Launch) -> AsyncIterator[Provider]:
@@ -55,7 +53,7 @@ class Speaking(FakeAdapter):
 
 
 class Before(MemoryStore):
-    """Before it stores an event of a kind, it does something, or raises an error."""
+    """Before it stores an event of a type, it does something, or raises an error."""
 
     def __init__(self, kind: type[Event] | tuple[type[Event], ...], first: Callable[[], Awaitable[Any]] | Exception):
         super().__init__()
@@ -70,13 +68,13 @@ class Before(MemoryStore):
 
 
 async def record_of(store: Store) -> list[Event]:
-    """The record of the only run of a store."""
+    """The events of the only run of a store."""
     (run,) = await store.runs()
     return [event async for event in store.read(run.session_id)]
 
 
 def around(**methods: Callable[..., Awaitable[Any]]) -> MemoryStore:
-    """A store whose methods of these names are these functions: each is given the usual one, and what that takes."""
+    """A store whose methods of these names are replaced: each function gets the original one and the arguments."""
     store = MemoryStore()
     for name, method in methods.items():
         setattr(store, name, partial(method, getattr(store, name)))

@@ -1,4 +1,4 @@
-"""A program on a pseudo-terminal, with the screen as a person sees it: `from terminal import Terminal`."""
+"""A program on a pseudo-terminal, with the screen that a person sees: `from terminal import Terminal`."""
 
 import fcntl
 import os
@@ -17,7 +17,7 @@ from proctor.supervisor.testing.fakes import PATIENCE_S
 
 
 class Terminal:
-    """A program on a terminal of its own; sizes of the one that tests run in would count for more."""
+    """A program on its own terminal; the size variables of the tests' terminal would override its size."""
 
     def __init__(
         self,
@@ -41,11 +41,11 @@ class Terminal:
 
     @property
     def text(self) -> str:
-        """What is on the screen."""
+        """The text on the screen."""
         return "\n".join(line.rstrip() for line in self._screen.display)
 
     def until(self, text: str, *, gone: bool = False) -> str:
-        """Wait until that is on the screen, or is not."""
+        """Wait until this is on the screen, or is not."""
         deadline = time.monotonic() + PATIENCE_S
         while (text in self.text) is gone:
             assert time.monotonic() < deadline, self.text
@@ -54,14 +54,14 @@ class Terminal:
         return self.text
 
     def _read(self, wait_s: float = 0.1) -> bool:
-        """Show what the program has written, or writes within a moment; whether that was anything."""
+        """Display what the program has written, or writes within a moment; whether it wrote anything."""
         has_more = bool(select.select([self._own], [], [], wait_s)[0])
         if has_more:
             self._stream.feed(os.read(self._own, 65536))
         return has_more
 
     def shows(self, text: str) -> bool:
-        """Whether that is on the screen, once what the program has written is shown."""
+        """Whether this is on the screen, once the program's output is displayed."""
         self._read()
         return text in self.text
 
@@ -70,7 +70,7 @@ class Terminal:
         os.write(self._own, keys.encode())
 
     def ended(self) -> int:
-        """Wait for its end, reading on, also what it wrote last; gives the exit code."""
+        """Wait for its end, reading to the last output; returns the exit code."""
         deadline = time.monotonic() + PATIENCE_S
         while self.process.poll() is None:
             assert time.monotonic() < deadline, self.text
@@ -80,7 +80,7 @@ class Terminal:
         return self.process.returncode
 
     def close(self) -> None:
-        """End what is left."""
+        """End its processes."""
         self.process.kill()
         self.process.wait()
         os.close(self._own)

@@ -1,4 +1,4 @@
-"""The shape of the project: which folder may import which, what is public, what is shipped."""
+"""The structure of the project: which folder may import which, what is public, what is shipped."""
 
 import ast
 import importlib
@@ -17,17 +17,17 @@ ROOT = Path(__file__).parents[1]
 ROWS = ("policies", "supervisor", "adapters")
 """Each folder may import those before it, and no other."""
 PURE = {"msgspec", "yaml", "re2", "genai_prices", "ruamel"}
-"""What policies may import besides the standard library: computation only. The last two load when used."""
+"""The imports of policies besides the standard library: computation only. The last two are loaded on use."""
 
 
 @cache
 def import_statements(source: str) -> list[ast.Import | ast.ImportFrom]:
-    """The imports of a source text, wherever in it."""
+    """The imports of a source text, anywhere in it."""
     return [node for node in ast.walk(ast.parse(source)) if isinstance(node, (ast.Import, ast.ImportFrom))]
 
 
 def imported(source: str, package: str) -> Iterator[str]:
-    """The absolute names of the modules a source text imports, wherever in it."""
+    """The absolute names of the modules that a source text imports, anywhere in it."""
     for node in import_statements(source):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -37,7 +37,7 @@ def imported(source: str, package: str) -> Iterator[str]:
 
 
 def against_the_arrow(source: str, folder: str, package: str) -> list[str]:
-    """The imports of a file in `folder` that point to a later row."""
+    """The imports of a file in `folder` that point to a later folder."""
     forbidden = tuple(f"proctor.{later}" for later in ROWS[ROWS.index(folder) + 1 :])
     return [
         name
@@ -56,20 +56,20 @@ def package_of(path: Path) -> str:
 
 @pytest.mark.parametrize("folder", ROWS)
 def test_no_file_imports_a_later_row(folder: str) -> None:
-    """The one arrow: adapters -> supervisor -> policies (CONTRIBUTING.md)."""
+    """The only direction: adapters -> supervisor -> policies (CONTRIBUTING.md)."""
     found = {str(path): against_the_arrow(path.read_text(), folder, package_of(path)) for path in files(folder)}
 
     assert {path: names for path, names in found.items() if names} == {}
 
 
 def rooms(folder: Path) -> list[str]:
-    """The files and folders that a folder shows, its `__init__` aside."""
+    """The files and folders of a folder, except its `__init__`."""
     inside = [path for path in folder.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()]
     return sorted(path.stem for path in inside if path.stem != "__init__")
 
 
 def listing(source: str) -> list[str]:
-    """The rooms that an `__init__` lists, top first; nothing if it lists none."""
+    """The `ROOMS` of an `__init__`, top first; empty if it has none."""
     for node in ast.parse(source).body:
         if isinstance(node, ast.Assign) and [ast.unparse(target) for target in node.targets] == ["ROOMS"]:
             return list(ast.literal_eval(node.value))
@@ -77,7 +77,7 @@ def listing(source: str) -> list[str]:
 
 
 def upward(folder: str, listed: list[str], room: str, source: str, package: str) -> set[tuple[str, str, str]]:
-    """The imports in a file of a room that lead to a room listed above its own, wherever in the file they stand."""
+    """The imports in a file that lead to a room listed above its own, anywhere in the file."""
     found = set()
     for name in names_imported(source, package):
         if name.startswith(f"proctor.{folder}."):
@@ -88,7 +88,7 @@ def upward(folder: str, listed: list[str], room: str, source: str, package: str)
 
 
 def names_imported(source: str, package: str) -> Iterator[str]:
-    """As `imported`, with the names taken out of a package (`from . import paths`) as modules of it."""
+    """Like `imported`, with the names imported from a package (`from . import paths`) as its modules."""
     for node in import_statements(source):
         if isinstance(node, ast.ImportFrom):
             base = package.rsplit(".", node.level - 1)[0] if node.level > 1 else package
@@ -98,7 +98,7 @@ def names_imported(source: str, package: str) -> Iterator[str]:
 
 
 def folders() -> list[Path]:
-    """Every folder of the packages that shows two rooms or more."""
+    """Every folder of the packages with two rooms or more."""
     inits = (path for row in ROWS for path in files(row) if path.name == "__init__.py")
     return [path.parent for path in inits if len(rooms(path.parent)) > 1]
 
@@ -110,7 +110,7 @@ def test_a_folder_lists_its_rooms(folder: Path) -> None:
 
 
 def test_imports_lead_down_the_listing() -> None:
-    """Inside a folder a room imports only rooms listed below it; so there is no circle."""
+    """Inside a folder, a room imports only rooms listed below it, so there is no cycle."""
     found: set[tuple[str, str, str]] = set()
     for folder in folders():
         listed = listing((folder / "__init__.py").read_text())
@@ -124,7 +124,7 @@ def test_imports_lead_down_the_listing() -> None:
 
 
 def test_policies_are_pure() -> None:
-    """No third-party import in policies/ but the few that are pure computation."""
+    """No third-party import in policies/ except for a few that are pure computation."""
     import sys
 
     foreign = {
@@ -142,7 +142,7 @@ def test_policies_are_pure() -> None:
     ["proctor.policies", "proctor.supervisor", "proctor.adapters", "proctor.adapters.kit", "proctor.adapters.stores"],
 )
 def test_what_is_public_is_listed_sorted_and_there(module: str) -> None:
-    """Public is what a folder's `__init__` lists."""
+    """Everything that a folder's `__init__` lists is public."""
     public = importlib.import_module(module)
 
     assert list(public.__all__) == sorted(public.__all__)
@@ -150,7 +150,7 @@ def test_what_is_public_is_listed_sorted_and_there(module: str) -> None:
 
 
 def package_itself() -> ModuleType:
-    """What `import proctor` gives where it is installed; in a source tree the three folders are all there is."""
+    """What `import proctor` imports when installed; a source tree has only the three folders."""
     spec = importlib.util.spec_from_file_location("proctor_itself", ROOT / ".package" / "proctor" / "__init__.py")
     assert spec is not None
     assert spec.loader is not None
@@ -160,7 +160,7 @@ def package_itself() -> ModuleType:
 
 
 def test_the_package_itself_has_a_version_and_the_names_of_the_first_page() -> None:
-    """`import proctor` gives what the README's program imports, each the same object as in its own package."""
+    """`import proctor` has the names that the README's program imports, the same objects as in their own packages."""
     proctor = package_itself()
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     program = re.findall(r'```python title="supervise.py"\n(.*?)```', (ROOT / "README.md").read_text(), re.DOTALL)[0]
@@ -178,13 +178,13 @@ def test_the_package_itself_has_a_version_and_the_names_of_the_first_page() -> N
 
 
 def public_name(name: str) -> str:
-    """Where a name of the package itself comes from; "" for its version."""
+    """The package of a name in `proctor` itself; "" for its version."""
     packages = (importlib.import_module(f"proctor.{row}") for row in ROWS)
     return next((f"{package.__name__}.{name}" for package in packages if name in package.__all__), "")
 
 
 def test_every_package_is_shipped() -> None:
-    """The package that is built holds the three folders of the repository themselves, by links: nothing is listed."""
+    """The built package has the three folders of the repository, by links: no file is listed."""
     package = ROOT / ".package" / "proctor"
 
     links = {path.name: path.resolve() for path in package.iterdir() if path.is_symlink()}
@@ -193,7 +193,7 @@ def test_every_package_is_shipped() -> None:
 
 
 def test_every_module_imports() -> None:
-    """No module has an error that only its import shows, and none needs an extra to be imported."""
+    """No module fails on import, and none needs an extra to be imported."""
     import proctor.policies as top
 
     found = [name for _, name, _ in pkgutil.walk_packages(top.__path__, "proctor.policies.")]
@@ -202,15 +202,15 @@ def test_every_module_imports() -> None:
 
 
 FOREIGN = {"adapter", "_adapter", "provider", "_provider", "step"}
-"""What others wrote, as the supervisor calls it."""
+"""User code, as the supervisor calls it."""
 MEMBERS = {"name", "end_orphans", "capabilities", "compile", "prepare", "open", "events", "cancel_steps", "act"}
 FUNCTIONS = {"publisher", "_publisher", "approver", "_approver", "validate", "on_result"}
 IN_A_TASK = {"supervisor/run/provider_session.py": {"prepare", "open", "events", "act", "name"}}
-"""What runs in a task of its own (`DetachedTask`), which catches everything at its root."""
+"""Code that runs in its own task (`DetachedTask`), which catches everything at its root."""
 
 
 def called_directly(source: str) -> set[str]:
-    """The foreign code that a source text calls by itself, not through the wrapper."""
+    """The user code that a source text calls directly, without the wrapper."""
     found = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Attribute) and node.attr in MEMBERS:
@@ -223,7 +223,7 @@ def called_directly(source: str) -> set[str]:
 
 
 def test_foreign_code_is_called_only_through_the_wrapper() -> None:
-    """`isolated` for what returns at once, `call_isolated` and `DetachedTask` for what is awaited."""
+    """`isolated` for synchronous code, `call_isolated` and `DetachedTask` for awaited code."""
     inside = (
         *("supervisor/run/provider_session.py", "supervisor/run/callbacks.py", "supervisor/run/tasks.py"),
         *("supervisor/testing/", "policies/reading/"),

@@ -1,4 +1,4 @@
-"""What names promise: one class name for one thing, no word that says nothing, functions that fit on a screen."""
+"""Rules for names: one class name for one thing, no empty words, functions that fit on a screen."""
 
 import ast
 import re
@@ -10,23 +10,23 @@ ROOT = Path(__file__).parents[1]
 ROWS = ("policies", "supervisor", "adapters")
 CHECKS = ("tests", "benchmarks")
 TWINS = ("adapters/stores/postgres", "adapters/stores/sqlite", "adapters/stores/tables")
-"""Where one name stands for the same thing in either database, and for what their common part asks of it."""
+"""One name stands for the same thing in either database, and for what their common part requires of it."""
 RETIRED = frozenset(
     ["asked", "holding", "known", "objections", "pump", "said", "surroundings", "terms", "told", "verdicts"]
 )
-"""Words that say how a value came, not what it is: it has a name of its own (`input`, `request`, `answer`)."""
+"""Words that say how a value arrived, not what it is. It has a better name (`input`, `request`, `answer`)."""
 PROMISED = {
     ("adapters/agents/acp/probe.py", "asked"): "a field of the report that `adapters probe --json` writes",
     ("adapters/cli/commands/agents.py", "asked"): "the same field, read",
 }
-"""Where a retired word stands still, and why. It only shrinks."""
+"""Where a retired word remains, with the reason. The list only shrinks."""
 PROSE = re.compile(
     r"""(\b[rR]?[fF][rR]?)?(?:(?s:"{3}(?:\\.|[^\\])*?"{3})|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')|#[^\n]*"""
 )
-"""Texts, with the `f` of those that have code in braces, and comments."""
+"""Strings, with the `f` of those with code in braces, and comments."""
 LINES, BODY = 60, 35
 LONGER: dict[str, str] = {}
-"""Functions longer than `LINES` for their signature and docstring alone: their bodies are short. It only shrinks."""
+"""Functions longer than `LINES` only because of their signature and docstring. The list only shrinks."""
 
 
 def sources(*folders: str) -> dict[str, str]:
@@ -42,7 +42,7 @@ def product() -> dict[str, ast.Module]:
 
 
 def words(source: str) -> set[str]:
-    """Every name that a source text makes or uses, a leading or trailing underscore aside."""
+    """Every name that a source text defines or uses, without leading and trailing underscores."""
     code = PROSE.sub(_in_braces, source)
     return {word.strip("_") for word in re.findall(r"[^\W\d]\w*", code)}
 
@@ -52,7 +52,7 @@ def _in_braces(text: re.Match[str]) -> str:
 
 
 def shared(files: dict[str, ast.Module]) -> dict[str, list[str]]:
-    """The public class names that stand for two things, with the files that define them; see `TWINS`."""
+    """The public class names with two meanings, and the files that define them; see `TWINS`."""
     defined: dict[str, list[str]] = defaultdict(list)
     for path, tree in files.items():
         for node in tree.body:
@@ -79,7 +79,7 @@ def long_functions(files: dict[str, ast.Module]) -> set[str]:
 
 
 def test_a_class_name_stands_for_one_thing() -> None:
-    """Whoever meets a class's name in one file may trust it in any other."""
+    """A class name means the same in every file."""
     assert shared(product()) == {}
 
 
@@ -94,12 +94,12 @@ def test_no_name_says_only_how_a_value_came() -> None:
 
 
 def test_a_function_fits_on_a_screen() -> None:
-    """At most `LINES` lines with signature and docstring, but for those that only list what a run takes."""
+    """At most `LINES` lines with signature and docstring, except for functions that only list a run's arguments."""
     assert long_functions(product()) == set(LONGER)
 
 
 def test_the_long_functions_are_long_for_what_they_take() -> None:
-    """What is left of each without signature and docstring is short."""
+    """Without signature and docstring, each is short."""
     bodies = {}
     for path, tree in product().items():
         for node in ast.walk(tree):
@@ -111,7 +111,7 @@ def test_the_long_functions_are_long_for_what_they_take() -> None:
 
 
 def misnamed(files: dict[str, ast.Module]) -> set[str]:
-    """The entries under `Args:` of docstrings that are no parameter of what they stand in."""
+    """The entries under `Args:` of docstrings that are no parameter of their function."""
     found = set()
     for path, tree in files.items():
         for node in ast.walk(tree):
@@ -123,7 +123,7 @@ def misnamed(files: dict[str, ast.Module]) -> set[str]:
 
 
 def taken(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> set[str]:
-    """The names of what a function takes, or of what a class is made of."""
+    """The parameters of a function, or the fields of a class."""
     if isinstance(node, ast.ClassDef):
         makers = [part for part in node.body if isinstance(part, ast.FunctionDef) and part.name == "__init__"]
         fields = {ast.unparse(part.target) for part in node.body if isinstance(part, ast.AnnAssign)}
@@ -132,5 +132,5 @@ def taken(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> set[st
 
 
 def test_docstrings_describe_parameters_by_their_names() -> None:
-    """A parameter that was renamed is renamed where it is described."""
+    """A renamed parameter is renamed in its description."""
     assert misnamed(product()) == set()

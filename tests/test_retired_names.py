@@ -1,4 +1,4 @@
-"""Words that were retired as names stay out."""
+"""Retired names do not come back."""
 
 import ast
 import re
@@ -17,7 +17,7 @@ WORDS = frozenset(
     """,
     )
 )
-"""Verbs and pictures that say nothing of what they name; each is counted as a whole name, or as a part of one."""
+"""Verbs and metaphors that say nothing about what they name, as a whole name or as a part of one."""
 NAMES = frozenset(
     re.findall(
         r"\w+",
@@ -31,7 +31,7 @@ NAMES = frozenset(
     """,
     )
 )
-"""Whole names that have another now."""
+"""Whole names that were replaced."""
 PROMISED = {
     "tell_model": "a key of rules, a field of events and of answers",
     "tell_model_default": "what `tell_model` is without one",
@@ -43,7 +43,7 @@ PROMISED = {
     "take_overs": "a field of `RunSpec`",
     "test_a_tool_that_launch_options_take_away_does_not_run": "a test of the suite that adapters are tested with",
 }
-"""Names that are written down elsewhere, and so stay."""
+"""Names that are written elsewhere, and so stay."""
 
 
 def retired(source: str) -> Counter[str]:
@@ -75,7 +75,7 @@ def _defined(tree: ast.Module) -> list[str]:
 
 
 def test_no_file_has_a_retired_name() -> None:
-    """A new one either gets another name, or is written down elsewhere and stands in `PROMISED`."""
+    """Give a new one another name, or add it to `PROMISED` with the place where it is written."""
     found = {}
     for path in sorted(path for row in ROWS for path in (ROOT / row).rglob("*.py")):
         if here := retired(path.read_text(encoding="utf-8")):

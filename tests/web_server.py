@@ -1,6 +1,6 @@
-"""`proctor serve` in this process, and a client that says exactly what it is told to: `import web_server`.
+"""`proctor serve` in this process, and a client that sends exactly what it is given: `import web_server`.
 
-The runs are other processes': `going` starts one of a scripted agent.
+The runs are in other processes: `going` starts one of a scripted agent.
 """
 
 import http.client
@@ -33,18 +33,18 @@ tokens:
 """
 ANA, BEN, EVE = (f"{name}-token-1234567890" for name in ("ana", "ben", "eve"))
 CHROMIUM = shutil.which("chromium-headless-shell") or "/usr/bin/chromium"
-"""The one draws no window around a page, which is most of what the other does."""
+"""The headless shell draws no window around a page, which is most of the browser's work."""
 QUIET = [
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
     "--renderer-process-limit=1",
 ]
-"""How Chromium is started: without a screen, looking for nothing outside, one process for all of its tabs."""
+"""Chromium's options: headless, no background requests, one process for all of its tabs."""
 PROCTOR = (sys.executable, "-m", "proctor")
 
 
 class Answer(NamedTuple):
-    """What the server answered."""
+    """The server's response."""
 
     status: int
     body: bytes
@@ -73,7 +73,7 @@ class Site:
         body: Any = None,
         headers: Mapping[str, str | None] | None = None,
     ) -> Answer:
-        """Ask one thing; a header that is None is left out."""
+        """Send one request; a header that is None is omitted."""
         given: dict[str, str | None] = {"Host": self.host}
         if token is not None:
             given["Authorization"] = f"Bearer {token}"
@@ -98,7 +98,7 @@ class Site:
             connection.close()
 
     def get(self, path: str, *, token: str | None = ANA) -> Any:
-        """What is answered, as JSON; it must be found."""
+        """The JSON of a response, which must be found."""
         answer = self.ask("GET", path, token=token)
         assert answer.status == 200, answer
         return answer.data
@@ -117,7 +117,7 @@ class Site:
             connection.close()
 
     def until(self, path: str, wanted: Any, *, seconds: float = 20) -> Any:
-        """What is answered at a path once `wanted` holds of it."""
+        """The response of a path once it satisfies `wanted`."""
         for _ in range(int(seconds / 0.05)):
             found = self.get(path)
             if wanted(found):
@@ -140,7 +140,7 @@ def _events(response: http.client.HTTPResponse) -> Iterator[tuple[str, str, Any]
 
 @contextmanager
 def site(folder: Path, tokens: AccessTokens | None = None, *, place: str = "", **more: Any) -> Iterator[Site]:
-    """A server in a thread of its own, on a store in the folder, or the one at `place`."""
+    """A server in its own thread, on a store in the folder, or the one at `place`."""
     file = folder / "tokens.yaml"
     file.write_text(TOKENS)
     file.chmod(0o600)
@@ -167,7 +167,7 @@ def site(folder: Path, tokens: AccessTokens | None = None, *, place: str = "", *
 def going(
     site: Site, script: str, policy: str, *more: str, prompt: str = "Clean up"
 ) -> AbstractContextManager[subprocess.Popen[str]]:
-    """A run in a process of its own, its events as they come; killed at the end."""
+    """A run in its own process, with its events as they come; killed at the end."""
     folder = site.store.parent
     (folder / "agent.yaml").write_text(script)
     (folder / "policy.yaml").write_text(policy)
@@ -183,13 +183,13 @@ def going(
 
 @contextmanager
 def waits(process: subprocess.Popen[str]) -> Iterator[dict[str, Any]]:
-    """The approval that a run asks for, once it does."""
+    """The approval that a run requests, once it does."""
     assert process.stdout is not None
     yield next(event for event in map(json.loads, process.stdout) if event["type"] == "tool_approval_requested")
 
 
 def ran(site: Site, script: str, policy: str, *more: str, prompt: str = "Clean up") -> list[dict[str, Any]]:
-    """The events of a run that ended."""
+    """The events of an ended run."""
     with going(site, script, policy, *more, prompt=prompt) as process:
         assert process.stdout is not None
         return [json.loads(line) for line in process.stdout]

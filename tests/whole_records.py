@@ -1,4 +1,4 @@
-"""What must hold of the record of some runs, whoever wrote it and whatever happened meanwhile."""
+"""The invariants of the event logs of some runs, whoever wrote them and whatever happened."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
@@ -17,7 +17,7 @@ async def whole_record(store: Store) -> tuple[list[RunInfo], dict[str, list[Even
 
 
 async def whole_record_at(name: str) -> tuple[list[RunInfo], dict[str, list[Event]]]:
-    """The same of a store by its name."""
+    """The same for a store by its name."""
     async with open_store(name) as store:
         return await whole_record(store)
 
@@ -25,14 +25,14 @@ async def whole_record_at(name: str) -> tuple[list[RunInfo], dict[str, list[Even
 def wrong(
     runs: Iterable[RunInfo], sessions: dict[str, list[Event]], lines: Iterable[str] = (), *, unstarted: bool = False
 ) -> Iterator[str]:
-    """What must not be in a record.
+    """The violated invariants of an event log.
 
     Args:
         runs: all of them.
         sessions: the events of each session.
-        lines: what their processes have written: `ack SESSION SEQ RUN TYPE` for each event that was acknowledged,
+        lines: the output of their processes: `ack SESSION SEQ RUN TYPE` for each acknowledged event,
             `ran RUN CALL` for each call that really ran.
-        unstarted: whether runs may be left that nobody has started.
+        unstarted: whether runs may remain that nobody has started.
     """
     by_run: dict[str, list[Event]] = defaultdict(list)
     for session_id, events in sessions.items():
@@ -63,5 +63,5 @@ def wrong(
 
 
 def place_of(event: Event) -> str:
-    """An event as processes acknowledge it."""
+    """An event's position, as processes acknowledge it."""
     return f"{event.session_id} {event.seq} {event.run_id} {event.type}"

@@ -1,4 +1,4 @@
-"""What the pages of evidence are made of: the replay at a gate, the example policies, and the pages' own tables."""
+"""The sources of the evidence pages: the replay at a gate, the example policies, and the pages' own tables."""
 
 import json
 import os
@@ -20,7 +20,7 @@ HISTORY = "- amount: 50.0\n  id: 3\n  recipient: SE35\n  sender: me\n"
 
 @pytest.fixture
 def recorded(tmp_path: Path) -> Any:
-    """Makes a session of calls, each with its input and its result, after what the user wrote."""
+    """Creates a session of calls, each with its input and its result, after the user's message."""
 
     def made(user_text: str, *calls: tuple[str, dict[str, Any], str], **task: Any) -> TraceSession:
         events: list[dict[str, Any]] = [{"type": "message", "role": "user", "text": user_text, "turn": 0}]
@@ -39,7 +39,7 @@ def _pay(recipient: str) -> tuple[str, dict[str, Any], str]:
 
 
 def test_the_result_of_a_call_that_never_ran_is_no_evidence(recorded: Any) -> None:
-    """The first list of transactions comes from a tool that is denied, the second from one that is allowed."""
+    """The first list of transactions comes from a denied tool, the second from an allowed one."""
     denied = recorded("Pay.", ("list_transactions", {}, HISTORY), _pay("SE35"))
     allowed = recorded("Pay.", ("get_most_recent_transactions", {}, HISTORY), _pay("SE35"))
     compiled = policies.policy("banking")
@@ -63,7 +63,7 @@ def test_an_attack_is_prevented_if_all_its_calls_are(recorded: Any) -> None:
 
 @pytest.mark.parametrize("suite", policies.REWRITINGS)
 def test_a_rewritten_attack_is_another_session(suite: str, recorded: Any) -> None:
-    """Each rewriting changes the calls of the attack, and leaves others alone."""
+    """Each rewriting changes the calls of the attack, and no others."""
     calls = {"banking": [_pay(ATTACKER)], "slack": [
         ("post_webpage", {"url": "www.a.com", "content": "x"}, ""),
         ("send_direct_message", {"recipient": "Alice", "body": "see www.a.com"}, ""),
@@ -76,8 +76,10 @@ def test_a_rewritten_attack_is_another_session(suite: str, recorded: Any) -> Non
 
 
 @pytest.mark.parametrize("suite", policies.ATTACKED)
-def test_what_the_adaptive_attacks_achieve_is_as_written(suite: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """`proctor test` agrees, for what holds and for what gets through."""
+def test_the_results_of_the_adaptive_attacks_are_as_documented(
+    suite: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`proctor test` agrees, for those that are stopped and those that get through."""
     with pytest.raises(SystemExit) as done:
         main(["test", str(policies.EXAMPLES / f"{suite}.test.yaml")])
 
@@ -94,13 +96,13 @@ def test_an_example_loads_without_an_error(suite: str) -> None:
 
 
 def test_the_table_of_adaptive_attacks_is_that_of_the_files() -> None:
-    """The page is written again when a test of theirs changes."""
+    """The page is regenerated when one of their tests changes."""
     page = evidence.PROGRAMS["policies"].page.read_text()
 
     assert with_tables(page, {"by hand": policies.by_hand()}) == page
 
 
-def test_the_tables_of_recorded_sessions_are_what_is_measured() -> None:
+def test_the_tables_of_recorded_sessions_are_the_measured_ones() -> None:
     """All of them, from the sessions."""
     if FOLDER is None:
         pytest.skip(

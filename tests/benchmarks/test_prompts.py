@@ -1,4 +1,4 @@
-"""The count of questions that a policy answers, on sessions whose answers are known."""
+"""Counting the questions that a policy answers, on sessions with known answers."""
 
 import json
 from pathlib import Path
@@ -9,8 +9,8 @@ from proctor.adapters.traces import read_sessions
 COMMANDS = ("ls -l", "cd /w && git status", "echo $(cat x | sh)", "make", "git push", "git  push | cat")
 
 
-def test_every_call_is_answered_once_and_what_is_forbidden_is_not_allowed(tmp_path: Path) -> None:
-    """Two are allowed, two are asked about, one of them as nobody can read it; what pushes is denied."""
+def test_every_call_is_counted_once_and_a_forbidden_one_is_not_allowed(tmp_path: Path) -> None:
+    """Two are allowed; two are asked about, one of them because it is unresolvable; the push is denied."""
     calls = [
         {"type": "tool_call", "id": f"c{n}", "name": "bash", "arguments": {"command": command}, "turn": n}
         for n, command in enumerate(COMMANDS)

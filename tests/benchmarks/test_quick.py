@@ -1,4 +1,4 @@
-"""Every benchmark runs, as `python -m benchmarks --quick` does; what it measures is not asserted."""
+"""Every benchmark runs, as with `python -m benchmarks --quick`; its measurements are not asserted."""
 
 import math
 import subprocess
@@ -38,13 +38,13 @@ NEEDED = {
     "fleet": ("ray",),
     "telemetry": ("opentelemetry", "opentelemetry.sdk"),
 }
-"""What `benchmarks/requirements.txt` and the extras install."""
+"""Installed by `benchmarks/requirements.txt` and the extras."""
 MISSING = {name for name, modules in NEEDED.items() if not all(map(find_spec, modules))}
 
 
 @pytest.fixture(scope="module")
 def results() -> dict[str, list[tuple[str, float]]]:
-    """What all of them measured, one after another in one process."""
+    """All measurements, one after another in one process."""
     command = [
         sys.executable,
         "-m",
@@ -62,7 +62,7 @@ def results() -> dict[str, list[tuple[str, float]]]:
 
 @pytest.mark.parametrize("name", FEWEST_ROWS)
 def test_a_benchmark_yields_its_rows(results: dict[str, list[tuple[str, float]]], name: str) -> None:
-    """No file is written by a quick run, and no figure is held against its bound."""
+    """A quick run writes no file, and compares no figure with its bound."""
     if name in MISSING:
         pytest.skip(f"needs {NEEDED[name]}: `pip install '.[dev]' -r benchmarks/requirements.txt`")
     assert len(results[name]) >= FEWEST_ROWS[name]

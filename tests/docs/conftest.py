@@ -1,4 +1,4 @@
-"""The scripted Messages API and the real Claude Code client before it, for the tests that play a page with it."""
+"""Fixtures for pages: the scripted Messages API and the real Claude Code client."""
 
 from messages_api import api, claude, client_installed, hermetic
 

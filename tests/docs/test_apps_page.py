@@ -1,4 +1,4 @@
-"""The application of the page on apps does what the page says: in Starlette's test client, and in a real server."""
+"""The application of the page on apps works as described: in Starlette's test client, and in a real server."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where the application stands, and its store."""
+    """The application's folder, and its store."""
     (tmp_path / "app.py").write_text(APP)
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -40,7 +40,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 def test_a_run_outlives_its_request_and_is_approved_by_another(place: Path, backend: Any) -> None:
-    """On both backends: started, asked about, answered, followed to its end. The page's framework is asyncio's."""
+    """On both backends: started, approved, followed to its end. The page's framework needs asyncio."""
     from starlette.testclient import TestClient
 
     names: dict[str, Any] = {"__name__": "app"}
@@ -60,7 +60,7 @@ def test_a_run_outlives_its_request_and_is_approved_by_another(place: Path, back
 
 
 def test_other_processes_answer_the_approvals_of_a_real_server(place: Path) -> None:
-    """The commands that the page shows, and the program of the page on approvals as it stands there."""
+    """With the page's commands, and the program of the page on approvals, unchanged."""
     page = ROOT / "docs" / "how-to" / "approvals.md"
     (inbox,) = [block.text for block in blocks(page) if block.file == "inbox.py"]
     place.joinpath("inbox.py").write_text(inbox)
@@ -84,9 +84,9 @@ def test_other_processes_answer_the_approvals_of_a_real_server(place: Path) -> N
     assert printed.startswith("asked: refund ")
 
 
-def test_a_server_that_is_told_to_stop_ends_its_runs_first(place: Path) -> None:
-    """The run waits for a person; SIGTERM; the record says why it ended. An answer that came too late before was
-    refused with the reason, which is no error of the server.
+def test_a_server_that_is_stopped_ends_its_runs_first(place: Path) -> None:
+    """The run is pending; SIGTERM; the event log has the reason. An earlier late answer was rejected with the reason,
+    which is no error of the server.
     """
     with served(place) as ask:
         ask("POST", "/runs?prompt=go")
@@ -103,7 +103,7 @@ def test_a_server_that_is_told_to_stop_ends_its_runs_first(place: Path) -> None:
 
 
 def until(look: Any) -> Any:
-    """What is seen at last."""
+    """The expected state, once it is reached."""
     deadline = time.monotonic() + PATIENCE_S
     while not (found := look()):
         assert time.monotonic() < deadline
@@ -112,7 +112,7 @@ def until(look: Any) -> Any:
 
 
 def proctor(*arguments: str) -> list[dict[str, Any]]:
-    """What a command on the application's store prints."""
+    """The output of a command on the application's store."""
     command = [sys.executable, "-m", "proctor", *arguments, "--store", "runs.db"]
     env = os.environ | token_of(command[3:])
     ran = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=True, env=env)
@@ -121,7 +121,7 @@ def proctor(*arguments: str) -> list[dict[str, Any]]:
 
 @contextmanager
 def served(place: Path) -> Iterator[Any]:
-    """The application in a server of its own; yields how to query it. At the end it has stopped."""
+    """The application in its own server; yields a function to query it. At exit it has stopped."""
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         listening.listen()

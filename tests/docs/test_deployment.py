@@ -1,4 +1,4 @@
-"""The files of docs/deployment: units that systemd takes and that do as they say, and an image without root."""
+"""The files of docs/deployment: units that systemd accepts and that work as documented, and an image without root."""
 
 import configparser
 import os
@@ -23,12 +23,12 @@ from proctor.supervisor.testing.fakes import PATIENCE_S
 
 FILES = ROOT / "docs" / "deployment"
 EXPOSURE = {"proctor-serve.service": 15, "proctor-worker.service": 30}
-"""The most that `systemd-analyze security` may find, in tenths; 100 is a service without any protection."""
+"""The highest score of `systemd-analyze security`, in tenths; 100 is a service without any protection."""
 needs_systemd = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="apt-get install systemd")
 
 
 def unit_of(name: str) -> configparser.SectionProxy:
-    """Its section `Service`, of settings that are there once."""
+    """Its section `Service`, with settings that occur once."""
     read = configparser.RawConfigParser(strict=False, delimiters=("=",), comment_prefixes=("#",))
     read.optionxform = str  # type: ignore[assignment,method-assign]
     read.read(FILES / name)
@@ -37,9 +37,9 @@ def unit_of(name: str) -> configparser.SectionProxy:
 
 @needs_systemd
 @pytest.mark.parametrize(("name", "most"), EXPOSURE.items())
-def test_systemd_takes_the_unit_which_leaves_little_open(name: str, most: int, tmp_path: Path) -> None:
-    """As systemd itself counts it. Its programs are looked for elsewhere than where they will be; nothing else is
-    amiss.
+def test_systemd_accepts_the_unit_and_rates_it_as_protected(name: str, most: int, tmp_path: Path) -> None:
+    """By systemd's own score. Its programs are searched for elsewhere than at their final paths; nothing else is
+    wrong.
     """
     text = re.sub(r"^ExecStart=\S+", "ExecStart=/bin/true", (FILES / name).read_text(), flags=re.M)
     (tmp_path / name).write_text(text.replace("=proctor\n", "=daemon\n", 2))
@@ -53,17 +53,17 @@ def test_systemd_takes_the_unit_which_leaves_little_open(name: str, most: int, t
 
 
 @pytest.mark.parametrize("name", EXPOSURE)
-def test_the_unit_is_not_root_and_starts_again_only_where_that_helps(name: str) -> None:
-    """It writes to its state only, which is nobody else's."""
+def test_the_unit_is_not_root_and_restarts_only_if_that_helps(name: str) -> None:
+    """It writes only to its private state directory."""
     unit = unit_of(name)
 
     assert (unit["User"], unit["ProtectSystem"], unit["StateDirectoryMode"]) == ("proctor", "strict", "0700")
     assert (unit["NoNewPrivileges"], unit["CapabilityBoundingSet"], unit["Restart"]) == ("yes", "", "on-failure")
 
 
-def test_the_page_is_served_and_ends_as_its_unit_says(tmp_path: Path) -> None:
-    """Its command, with its environment and its credential, on an empty state directory: healthy at once, 0 at the
-    end.
+def test_the_dashboard_is_served_and_stops_as_its_unit_says(tmp_path: Path) -> None:
+    """With its command, its environment and its credential, on an empty state directory: healthy at once, exit code
+    0.
     """
     unit = unit_of("proctor-serve.service")
     (tmp_path / "tokens.yaml").write_text(TOKENS)
@@ -88,8 +88,8 @@ def test_the_page_is_served_and_ends_as_its_unit_says(tmp_path: Path) -> None:
     assert (tmp_path / "lib" / "proctor" / "runs.db").is_file()
 
 
-def test_a_mistake_in_a_unit_ends_with_the_code_that_is_not_started_again(tmp_path: Path) -> None:
-    """Whatever is wrong: the tokens, the address, the store."""
+def test_a_mistake_in_a_unit_exits_with_the_code_that_is_not_restarted(tmp_path: Path) -> None:
+    """In the tokens, the address, or the store."""
     assert unit_of("proctor-serve.service")["RestartPreventExitStatus"] == "2"
     for arguments in (["--tokens", "none.yaml"], ["--listen", "here"], ["--store", "no/where.db"]):
         free = () if "--listen" in arguments else ("--listen", "127.0.0.1:0")
@@ -100,14 +100,14 @@ def test_a_mistake_in_a_unit_ends_with_the_code_that_is_not_started_again(tmp_pa
 
 
 def steps() -> list[tuple[str, str]]:
-    """The instructions of the container file, each with its words."""
+    """The instructions of the container file, each with its arguments."""
     text = re.sub(r"\\\n", " ", (FILES / "Containerfile").read_text())
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#")]
     return [(line.split()[0], line.partition(" ")[2].strip()) for line in lines]
 
 
-def test_the_image_is_not_root_writes_to_its_volume_and_holds_all_that_the_package_is_made_of() -> None:
-    """A number, which an engine can check; every folder and file that the build of the wheel reads, and no others."""
+def test_the_image_is_not_root_writes_to_its_volume_and_contains_all_sources() -> None:
+    """A numeric user, which an engine can check; every file that the wheel's build reads, and no others."""
     of_the_image = steps()[[word for word, _ in steps()].index("FROM", 2) :]
     given = dict(of_the_image)
 
@@ -128,13 +128,13 @@ def test_the_image_is_not_root_writes_to_its_volume_and_holds_all_that_the_packa
 
 @pytest.fixture
 def compose() -> dict[str, Any]:
-    """The compose file, its anchors merged."""
+    """The compose file, with its anchors resolved."""
     found: dict[str, Any] = yaml.safe_load((FILES / "compose.yaml").read_text())
     return found
 
 
-def test_services_of_ours_are_read_only_without_capabilities_and_passwords(compose: dict[str, Any]) -> None:
-    """Their state is in a volume that is declared; what they build is there; the password is asked for."""
+def test_our_services_are_read_only_without_capabilities_and_passwords(compose: dict[str, Any]) -> None:
+    """Their state is in a declared volume, their build files exist, and the password is asked for."""
     required = "${PROCTOR_DB_PASSWORD:?choose one}"
     assert compose["services"]["db"]["environment"]["POSTGRES_PASSWORD"] == required
     assert compose["x-proctor"]["environment"]["PGPASSWORD"] == required
@@ -152,7 +152,7 @@ def test_services_of_ours_are_read_only_without_capabilities_and_passwords(compo
 
 
 def test_each_service_waits_for_what_it_needs(compose: dict[str, Any]) -> None:
-    """The tables for a database that answers, the page for its tables; each that stays is asked for its health."""
+    """The tables need a healthy database, the dashboard its tables; each permanent service has a health check."""
     services = compose["services"]
 
     assert services["tables"]["depends_on"] == {"db": {"condition": "service_healthy"}}

@@ -1,4 +1,4 @@
-"""Every exported name says what it holds or takes, in which unit, and what it raises."""
+"""Every exported name has a docstring with its contract, its fields or arguments, their units, and its errors."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ MADE_HERE = frozenset(
         *("TaskProvider", "ToolRefused"),
     ]
 )
-"""What no caller makes: given by a function, or raised."""
+"""Classes that no caller creates: returned by a function, or raised."""
 COUNTED = re.compile(
     r"\b(USD|UTC|bytes?|calls?|characters|column|digests?|epoch|exit code|fraction|how (many|often|much)|"
     r"id|line|milliseconds|ms|number|position|processes|responses?|runs?|seconds?|seqs?|s|times|tokens?|turns?|unit)\b"
     r"|so (many|often)|as (many|much)|JSON-RPC",
     re.I,
 )
-"""What a figure counts: a word of it is in what is said of the figure, or its name ends so."""
+"""The unit of a figure: one of these words is in its description, or its name ends so."""
 UNIT_IN_NAME = re.compile(r"(_s|_ms|_usd|_tokens|_bytes|_mtok)$")
 
 
 def exported() -> Iterator[tuple[str, Any]]:
-    """Every exported name once, with what it stands for."""
+    """Every exported name once, with its object."""
     seen: set[int] = set()
     for package in PACKAGES:
         module = importlib.import_module(f"proctor{package}")
@@ -69,18 +69,18 @@ PROPERTIES = {
     for attribute, value in vars(cls).items()
     if isinstance(value, property) and not attribute.startswith("_")
 }
-"""Themselves, as only so what they override is found."""
+"""Read as modules, as only then overridden docstrings are found."""
 
 
 def arguments(thing: Any) -> dict[str, inspect.Parameter]:
-    """What a caller gives: by name; the object itself is not given."""
+    """The arguments that a caller passes, by name, without the object itself."""
     if inspect.isclass(thing) and "__init__" not in vars(thing):
         return {}
     return {name: each for name, each in inspect.signature(thing).parameters.items() if name != "self"}
 
 
 def test_every_name_has_a_sentence() -> None:
-    """Its contract, of its own or of what it overrides: a sentence that begins with a capital and ends."""
+    """Its contract, its own or an inherited one: a sentence with a capital and a full stop."""
     texts = {name: inspect.getdoc(thing) or "" for name, thing in {**NAMES, **METHODS, **PROPERTIES}.items()}
 
     assert {name: text for name, text in texts.items() if not re.match(r"[A-Z`]", text)} == {}
@@ -89,14 +89,16 @@ def test_every_name_has_a_sentence() -> None:
 
 
 def test_every_field_is_explained() -> None:
-    """In the record's `Attributes`, or in those of what it is made of."""
+    """In the record's `Attributes`, or in those of its bases."""
     fields = {(name, field.name) for name, record in RECORDS.items() for field in msgspec.structs.fields(record)}
 
     assert fields - {(name, field) for name, record in RECORDS.items() for field in described_fields(record)} == set()
 
 
 def test_every_argument_is_explained() -> None:
-    """In `Args`, or by name in the text; a lone one is what the sentence is about, a protocol's are no caller's."""
+    """In `Args`, or by name in the text. A single one is the subject of the sentence; a protocol's are no
+    caller's.
+    """
     found = set()
     for name in [*FUNCTIONS, *CLASSES]:
         thing, given = NAMES[name], arguments(NAMES[name])
@@ -109,7 +111,7 @@ def test_every_argument_is_explained() -> None:
 
 
 def test_every_figure_has_its_unit() -> None:
-    """Seconds, ms, USD, tokens, calls: in what is said of it, or in its name."""
+    """Seconds, ms, USD, tokens, calls: in its description, or in its name."""
     found = set()
     for name, thing in NAMES.items():
         if name in RECORDS:
@@ -127,7 +129,7 @@ def test_every_figure_has_its_unit() -> None:
 
 
 def test_every_error_is_documented() -> None:
-    """Whatever the body raises by name is in the docstring."""
+    """Every error that the body raises by name is in the docstring."""
     found = set()
     for name, method in METHODS.items():
         function = inspect.unwrap(method)

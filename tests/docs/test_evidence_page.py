@@ -1,4 +1,4 @@
-"""Every claim of the README and the security model stands on the page of evidence, with programs that are there."""
+"""Every claim of the README and the security model is on the evidence page, with programs that exist."""
 
 import re
 from collections.abc import Collection, Iterator
@@ -18,7 +18,7 @@ ROWS = re.findall(r"^\| (.+?) \| (.*(?:tests/|python -m).*) \|$", PAGE.partition
 CLAIMS = dict(ROWS)
 SHOWN_BY = re.findall(r"`([^`]+)`", " ".join(CLAIMS.values()))
 NO_CLAIM = ("What nothing stops", "More")
-"""Sections that promise nothing."""
+"""Sections without claims."""
 PROMISES_NOTHING = (
     *("proctor stops an AI agent", "In a fresh clone", "With pip,", "explains this, a table", "One policy applies"),
     *("The quickstart", "Install the extra", "`pip install", "Install from the clone", "`proctor --help`"),
@@ -27,7 +27,7 @@ PROMISES_NOTHING = (
     *("Root, and anyone", "Two gaps remain", "can end the supervisor with SIGBUS", "aren't noticed"),
     *("the events from that commit on are lost", "edited an export", "prints for both stores"),
 )  # fmt: skip
-"""The other sentences, by what they hold: summaries, how to go on, what is assumed, what is not promised."""
+"""The other sentences, by their content: summaries, next steps, assumptions, exclusions."""
 ATTACKS = {str(path.relative_to(ROOT)) for path in (ROOT / "tests" / "attacks").rglob("test_*.py")}
 
 
@@ -75,7 +75,7 @@ def _sentences(page: str) -> Iterator[str]:
 
 @pytest.mark.parametrize("page", [README, SECURITY], ids=["README", "security"])
 def test_every_sentence_has_its_evidence_or_promises_nothing(page: str) -> None:
-    """Each holds a claim of the page of evidence; what none does is named here."""
+    """Each contains a claim of the evidence page; those without one are listed here."""
     parts = (*CLAIMS, *PROMISES_NOTHING)
     sentences = list(_sentences(_without_links(page)))
 
@@ -83,14 +83,14 @@ def test_every_sentence_has_its_evidence_or_promises_nothing(page: str) -> None:
     assert len(sentences) > 20
 
 
-def test_no_evidence_is_for_a_claim_that_nobody_makes() -> None:
-    """A claim that is taken back leaves the page."""
+def test_every_evidence_is_for_a_claim() -> None:
+    """A removed claim is removed from the page."""
     pages = _without_links(README) + _without_links(SECURITY)
 
     assert [claim for claim in CLAIMS if claim not in pages] == []
 
 
-def test_the_programs_of_the_page_are_there() -> None:
+def test_the_programs_of_the_page_exist() -> None:
     """Files with tests, and the names of long runs, benchmarks and measured pages."""
     programs = [text.split() for text in SHOWN_BY if text.startswith("python -m ")]
     listed: dict[str, Collection[str]] = {
@@ -106,7 +106,7 @@ def test_the_programs_of_the_page_are_there() -> None:
 
 
 def test_every_attack_is_on_the_page_to_which_the_readme_and_the_security_model_link() -> None:
-    """What is tried is also told, and a reader of either finds it."""
+    """Every attempt is documented, and readers of either page find it."""
     assert sorted(ATTACKS - set(SHOWN_BY)) == []
     assert "docs/evidence/index.md" in README
     assert "../evidence/index.md" in SECURITY

@@ -1,4 +1,4 @@
-"""What pages say of the program is what the program says today."""
+"""Facts about the program on the pages are current."""
 
 import json
 import re
@@ -40,7 +40,7 @@ from proctor.supervisor.run.recovery import LEASE_S
 
 DOCS = ROOT / "docs"
 AGENTS = {"function": "loop", "replay": "scripted"}
-"""Pages whose names are not those of their adapters."""
+"""Pages whose names differ from those of their adapters."""
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -77,17 +77,17 @@ IN_SENTENCES = [
     ("policies/rules.md", f"check takes more than {CHECK_TIMEOUT_S:g} seconds"),
     ("tutorials/claude-code.md", f"Claude Code {LOWEST} or newer"),
 ]
-"""Figures within a sentence of a page, as the code has them."""
+"""Figures in a sentence of a page, with their values in the code."""
 
 
 @pytest.mark.parametrize(("page", "sentence"), IN_SENTENCES)
 def test_a_figure_in_a_sentence_is_that_of_the_code(page: str, sentence: str) -> None:
-    """As what it counts changes, so does the page."""
+    """If the value changes, so does the page."""
     assert sentence in (DOCS / page).read_text(encoding="utf-8")
 
 
 def test_the_defaults_that_options_describe_are_those_of_the_record() -> None:
-    """The docstring of the options, where a caller reads them."""
+    """The docstring of the options, where callers read them."""
     described = " ".join((RecordOptions.__doc__ or "").split())
     figures = re.findall(r"`?(max_\w+): .*?[Bb]y default ([\d,]+)( MiB)?\.", described)
 
@@ -97,7 +97,7 @@ def test_the_defaults_that_options_describe_are_those_of_the_record() -> None:
 
 
 def test_every_kind_of_an_error_is_explained() -> None:
-    """And no other: a store's on the page of errors, an approval's where its error is."""
+    """And no other: a store's on the page of errors, an approval's at its class."""
     of_approvals = re.findall(r"`(\w+)`\s(?:\(|or\s)", ApprovalError.__doc__ or "")
 
     assert set(MEANINGS) == set(get_args(StoreErrorKind))
@@ -105,21 +105,21 @@ def test_every_kind_of_an_error_is_explained() -> None:
 
 
 @pytest.mark.parametrize("page", list(pages()), ids=name_of)
-def test_the_facts_of_a_page_are_todays(page: Path) -> None:
+def test_the_facts_of_a_page_are_current(page: Path) -> None:
     """If not: python -m docs.page_facts."""
     assert page.read_text(encoding="utf-8") == written(page)
 
 
 @pytest.mark.parametrize("adapter", ADAPTERS)
 def test_every_adapter_has_a_page_with_its_facts(adapter: str) -> None:
-    """Its options; what each can do is in the matrix."""
+    """Its options; the matrix has its capabilities."""
     page = (DOCS / "agents" / f"{AGENTS.get(adapter, adapter)}.md").read_text()
 
     assert f"<!-- facts: options {adapter} -->" in page
 
 
 def test_every_event_has_a_section_with_an_example() -> None:
-    """Of several types with the same fields, an example of one; each is read back as its type."""
+    """Of several types with the same fields, one has an example; each example is decoded as its type."""
     page = DOCS / "reference" / "events.md"
     sections = [re.findall(r"`(\w+)`", line) for line in page.read_text().splitlines() if line.startswith("## `")]
     examples = [block.text for block in blocks(page) if block.kind == "json"]
@@ -131,14 +131,14 @@ def test_every_event_has_a_section_with_an_example() -> None:
 
 
 def test_every_field_of_an_event_is_explained() -> None:
-    """An entry whose meaning is empty helps nobody."""
+    """With a meaning that is not empty."""
     rows = [line for line in (DOCS / "reference" / "events.md").read_text().splitlines() if line.startswith("- `")]
 
     assert [row for row in rows if not row.endswith((".", "`"))] == []
 
 
 def test_a_call_and_an_event_can_be_followed() -> None:
-    """Through at most 20 files and 60 calls from one to another, and through at most 12."""
+    """Through at most 20 files and 60 calls between files, and at most 12 files for an event."""
     call, event = shortest().values()
 
     assert len(call.files) <= 20

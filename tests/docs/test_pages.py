@@ -1,4 +1,4 @@
-"""Every page is executed: files are written, commands and programs run, policies load, links lead on."""
+"""Every page is executed: files are written, commands and programs run, policies load, links resolve."""
 
 import json
 import re
@@ -33,14 +33,14 @@ OTHER_PROGRAMS = {
     *("install", "mkdocs", "npm", "opencode", "pg_dump", "pg_restore", "pip", "podman", "python", "python3", "ray"),
     *("runuser", "systemctl", "useradd", "uv", "uvicorn", "PROCTOR_LONG=50000", "PROCTOR_MATRIX=write"),
 }
-"""What else a reader types; beginning with another word, a command of a page is taken for a slip of the pen."""
+"""Other programs that a reader runs; a command with another first word is taken for a mistake of the page."""
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)#\s]+)(?:#[^)\s]*)?\)")
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
 AS_A_TOUR = [page for page in PAGES if blocks(page)]
 
 
 def test_every_block_says_what_it_is() -> None:
-    """So that none is left out below."""
+    """So that none is skipped below."""
     unknown = [f"{name_of(page)}:{block.line}" for page in PAGES for block in blocks(page) if block.kind not in KINDS]
 
     assert unknown == []
@@ -49,7 +49,7 @@ def test_every_block_says_what_it_is() -> None:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Path]:
-    """The folder of a reader; what runs there is ended with the tour."""
+    """The folder of a reader; its processes are ended afterwards."""
     folder = tmp_path / "tour"
     folder.mkdir()
     yield folder
@@ -57,8 +57,8 @@ def place(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("page", AS_A_TOUR, ids=name_of)
-def test_the_page_does_what_it_says(page: Path, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From its top to its end in one folder, as a reader would."""
+def test_the_page_works_as_written(page: Path, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From top to bottom in one folder, as a reader would run it."""
     monkeypatch.chdir(place)
     env = environment(place)
     names: dict[str, Any] = {"__name__": "page"}
@@ -91,12 +91,12 @@ def _execute(block: Block, page: Path, names: dict[str, Any]) -> None:
         exec(compile("\n" * block.line + block.text, name_of(page), "exec"), names)
     except ImportError as missing:
         if missing.path is not None or (missing.name or "").partition(".")[0] == "proctor":
-            raise  # it is there, and lacks a name
+            raise  # it exists, and lacks a name
         pytest.skip(_MISSING.format(missing.name))
 
 
 def _use(block: Block) -> None:
-    """A policy of a page is read, merged, checked and compiled; a part of one gets a name first."""
+    """A policy of a page is loaded, merged, checked and compiled; a part of one gets a name first."""
     named = block.text if re.search(r"^(name|policies):", block.text, re.M) else f"name: example\n{block.text}"
     stack = merge_policies(parse_policies(named))
     preflight(stack).check()
@@ -104,7 +104,7 @@ def _use(block: Block) -> None:
 
 
 def _check(block: Block) -> None:
-    """Commands of `proctor` are parsed, extras are there."""
+    """Commands of `proctor` are parsed, and extras exist."""
     for line in words(block.text):
         given = line[2:] if line[:3] == ["uv", "run", "proctor"] else line
         if given[0] in ("proctor", ".venv/bin/proctor"):
@@ -116,7 +116,7 @@ def _check(block: Block) -> None:
 
 
 def _parse(arguments: list[str]) -> None:
-    """As the command line reads them, up to what it would do."""
+    """As the command line parses them, without running them."""
     command: click.Command = app
     context = click.Context(app, info_name="proctor")
     while isinstance(command, click.Group) and arguments and not arguments[0].startswith("-"):
@@ -131,8 +131,8 @@ def _parse(arguments: list[str]) -> None:
         assert not option.startswith("-") or option in options or option == "-", f"`{command.name}` has no `{option}`"
 
 
-def test_architecture_and_decisions_name_rooms_that_are_there() -> None:
-    """Files, and folders; on the page on architecture, one that is named before may stand by the end of its path."""
+def test_architecture_and_decisions_name_files_that_exist() -> None:
+    """Files and folders; on the architecture page, a file that was named before may appear by the end of its path."""
     found = re.findall(r"`(\w+/[\w/.]*)`", (ROOT / "docs" / "architecture.md").read_text())
     for page in (ROOT / "docs" / "decisions").glob("*.md"):
         found += re.findall(r"`((?:policies|supervisor|adapters|tests)/[\w/.]*)`", page.read_text())
@@ -146,7 +146,7 @@ def test_architecture_and_decisions_name_rooms_that_are_there() -> None:
 
 
 def test_architecture_names_what_its_files_define() -> None:
-    """Wherever it says "`Name` in `file`", or of that file."""
+    """Wherever it says "`Name` in `file`"."""
     page = (ROOT / "docs" / "architecture.md").read_text()
     definitions = re.findall(r"`([A-Z_]\w+)` (?:in|of) `(\w+/[\w/]+)`", page)
     sources = [path for folder in ("policies", "supervisor", "adapters") for path in (ROOT / folder).rglob("*.py")]
@@ -158,8 +158,10 @@ def test_architecture_names_what_its_files_define() -> None:
         assert any(defined.search(path.read_text(encoding="utf-8")) for path in paths), f"no `{name}` in `{file}`"
 
 
-def test_decisions_name_what_is_there() -> None:
-    """Whatever looks like a function, a class or a written name is one of ours, but for those of others."""
+def test_decisions_name_what_exists() -> None:
+    """Every word that looks like a function, a class or a written name exists here, except for those of other
+    projects.
+    """
     words = {"EventSource", "pg_snapshot_xmin", "pg_xact_status"}
     for folder in ("policies", "supervisor", "adapters"):
         for path in (ROOT / folder).rglob("*.py"):
@@ -172,8 +174,8 @@ def test_decisions_name_what_is_there() -> None:
     assert lost == []
 
 
-def test_links_lead_somewhere() -> None:
-    """To a file of the project, or to the web. The build of the site checks the places within pages."""
+def test_links_resolve() -> None:
+    """To a file of the project, or to the web. The build of the site checks anchors."""
     lost = []
     for page in [*PAGES, ROOT / "CHANGELOG.md"]:
         text = re.sub(r"^```.*?^```$|`[^`\n]*`", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
@@ -184,7 +186,7 @@ def test_links_lead_somewhere() -> None:
 
 
 def test_every_row_is_in_a_table() -> None:
-    """A blank line within a table would make text of the rows below it."""
+    """A blank line within a table would turn the rows below it into text."""
     lost = []
     for page in PAGES:
         text = re.sub(r"^```.*?^```$", lambda fence: "\n" * fence[0].count("\n"), page.read_text(), flags=re.M | re.S)

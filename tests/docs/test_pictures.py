@@ -1,4 +1,4 @@
-"""The pictures of the page in the docs are made by a program, from real runs; those that are kept are its own."""
+"""The screenshots of the dashboard in the docs are made by a program, from real runs."""
 
 import runpy
 import struct
@@ -21,8 +21,8 @@ def size(file: Path) -> tuple[int, int]:
     return width, height
 
 
-def test_the_program_makes_every_picture(tmp_path: Path) -> None:
-    """Those it makes are those that are kept."""
+def test_the_program_makes_every_screenshot(tmp_path: Path) -> None:
+    """The screenshots in the docs are exactly those that it makes."""
     runpy.run_path(str(PICTURES / "__main__.py"))["main"](tmp_path)
 
     made = {file.name: size(file) for file in tmp_path.glob("*.png")}

@@ -1,4 +1,4 @@
-"""The policies of guides and of the pages on policies decide as those pages say, and no kind of rule is left out."""
+"""The policies of guides and of the policy pages decide as documented, and every kind of rule is covered."""
 
 from pathlib import Path
 
@@ -11,12 +11,12 @@ from proctor.policies.rules import RULES
 PAGES = ROOT / "docs" / "policies"
 EXAMPLES = {block.file: block.text for block in blocks(PAGES / "rules.md") if block.file}
 ALIASES = ("allowlist", "blocklist", "max_calls")
-"""Kinds that say what another says; the page has a line on each."""
+"""Aliases of other kinds; the page has a line on each."""
 
 
 @pytest.mark.parametrize("rule", [rule for rule in RULES if rule not in ALIASES])
-def test_every_rule_has_a_session_that_keeps_it_and_one_that_breaks_it(rule: str) -> None:
-    """And the example's policy has no other rule."""
+def test_every_rule_has_a_session_that_satisfies_it_and_one_that_violates_it(rule: str) -> None:
+    """The example's policy has no other rule."""
     example = f"{rule}.test.yaml"
     read = read_policy_tests(EXAMPLES[example], example, PAGES)
     judged = [(one, judge_test(read.compiled, one, context, file=example)[1]) for one, context in read.tests]
@@ -30,7 +30,7 @@ def test_every_rule_has_a_session_that_keeps_it_and_one_that_breaks_it(rule: str
 
 
 @pytest.mark.parametrize("rule", ALIASES)
-def test_every_alias_stands_on_the_page(rule: str) -> None:
+def test_every_alias_is_on_the_page(rule: str) -> None:
     """As it is written in a policy."""
     assert f"`{{type: {rule}, " in (PAGES / "rules.md").read_text()
 
@@ -40,7 +40,7 @@ TESTS = sorted((Path(__file__).parent / "guides").glob("*.test.yaml"))
 
 @pytest.mark.parametrize("tests", TESTS, ids=lambda path: path.name)
 def test_the_policies_of_a_guide_decide_as_it_says(tests: Path, tmp_path: Path) -> None:
-    """With its policies as they stand on the page."""
+    """With its policies as they are on the page."""
     folder = tmp_path / "tour"
     folder.mkdir()
     for block in blocks(ROOT / "docs" / "how-to" / f"{tests.name.removesuffix('.test.yaml')}.md"):

@@ -1,4 +1,4 @@
-"""The documentation builds as a site: strictly, with every exported name, and nothing of it comes from elsewhere."""
+"""The documentation builds as a site: strictly, with every exported name, and without external resources."""
 
 import importlib
 import os
@@ -22,7 +22,7 @@ STYLE = re.compile(r"""@import|url\(["']?(https?:)?//""")
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The site, built as `.ci/run` does: a page in no nav, a link or a place that is not there fail it."""
+    """The site, built as `.ci/run` does: a page outside the nav, or a broken link or anchor, fails it."""
     pytest.importorskip("mkdocs", reason="pip install -e '.[docs]'")
     place = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(place)]
@@ -35,7 +35,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_every_exported_name_is_on_the_site(site: Path, package: str) -> None:
-    """With its docstring, at a place that can be linked."""
+    """With its docstring and an anchor."""
     page = (site / "reference" / "python" / f"{package.replace('.', '-')}.html").read_text()
     names = importlib.import_module(f"proctor.{package}").__all__
     places = {place.rpartition(".")[2] for place in re.findall(rf'id="(proctor\.{package}\.[\w.]+)"', page)}
@@ -43,8 +43,8 @@ def test_every_exported_name_is_on_the_site(site: Path, package: str) -> None:
     assert [name for name in names if name != "events" and name not in places] == []
 
 
-def test_the_site_fetches_nothing_from_elsewhere(site: Path) -> None:
-    """No script, style, picture or font of another host."""
+def test_the_site_loads_no_external_resource(site: Path) -> None:
+    """No script, style, image or font of another host."""
     pages = {path: path.read_text() for path in site.rglob("*.html")}
     styles = {path: path.read_text() for path in site.rglob("*.css")}
 
@@ -54,11 +54,11 @@ def test_the_site_fetches_nothing_from_elsewhere(site: Path) -> None:
 
 
 WRITTEN = [page for page in sorted((ROOT / "docs").rglob("*.md")) if "::: " not in page.read_text()]
-"""The pages of the site whose text stands in their source."""
+"""The pages of the site whose text is in their source."""
 
 
 def test_a_built_page_has_the_headings_and_the_code_of_its_source(site: Path) -> None:
-    """In their order, code letter for letter, a file's name as its caption: none runs on as prose."""
+    """In order, code letter by letter, a file's name as its caption: no block is rendered as prose."""
     for page in WRITTEN:
         built = _Built()
         name = page.relative_to(ROOT / "docs").with_suffix(".html")
@@ -92,7 +92,7 @@ def _letters(text: str) -> str:
 
 
 class _Built(HTMLParser):
-    """What of a built page's article is shown as headings, as code blocks with their captions, and otherwise."""
+    """The headings, the code blocks with their captions, and the other text of a built page's article."""
 
     def __init__(self) -> None:
         super().__init__()

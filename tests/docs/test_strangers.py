@@ -1,4 +1,4 @@
-"""What somebody who has never seen the project is to finish with the pages alone, done with the real thing."""
+"""Tasks that a newcomer must be able to finish with the pages alone, done with the real client."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.forked_programs import warm_proctor
 
 @pytest.fixture
 def proctor(claude: Any, tmp_path: Path) -> Callable[..., str]:
-    """Types a command of the pages in the folder of the real client; gives what is printed."""
+    """Runs a command of the pages in the folder of the real client; returns its output."""
     env = {**os.environ, **claude.env, "XDG_STATE_HOME": str(tmp_path / "state")}
     env.pop("PROCTOR_STORE", None)
 
@@ -34,7 +34,7 @@ def proctor(claude: Any, tmp_path: Path) -> Callable[..., str]:
 
 @pytest.fixture
 def acts(claude: Any) -> Callable[[], Path]:
-    """The real client reads and writes inside and outside its folder; gives the file outside."""
+    """The real client reads and writes inside and outside its folder; returns the file outside."""
     folder: Path = claude.cwd
     inside, outside = folder / "cart.py", folder.parent / "outside.txt"
     inside.write_text("total = 1\n")
@@ -60,9 +60,9 @@ def acts(claude: Any) -> Callable[[], Path]:
 
 @pytest.mark.claude
 @pytest.mark.parametrize("way", ["run", "hook"])
-def test_claude_code_is_held_to_this_folder(claude: Any, proctor: Any, acts: Any, way: str) -> None:
-    """With the cookbook's file and the commands of the agent's page, supervised or as a person uses it; `explain`
-    tells each decision from the real client's record.
+def test_claude_code_is_confined_to_this_folder(claude: Any, proctor: Any, acts: Any, way: str) -> None:
+    """With the cookbook's file and the commands of the agent's page, supervised or interactive; `explain` has each
+    decision from the real client's session.
     """
     outside = acts()
     assert "ok" in proctor("check", "only-here.yaml", "--adapter", "claude")

@@ -1,4 +1,4 @@
-"""The adapter of the page works: it is run under a policy, and passes the shipped suite."""
+"""The adapter on the page works: it runs under a policy, and passes the shipped conformance suite."""
 
 import importlib
 import re
@@ -14,7 +14,7 @@ BLOCKS = re.findall(r'```python title="(\w+\.py)"\n(.*?)```', PAGE, re.DOTALL)
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """The files of the page in a folder of their own."""
+    """The files of the page in their own folder."""
     folder = tmp_path / "project"
     folder.mkdir()
     for name, text in BLOCKS:
@@ -26,7 +26,7 @@ def project(tmp_path: Path) -> Path:
 async def test_the_adapter_of_the_page_runs_under_its_policy(
     project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the page says of the run is so."""
+    """The page's statements about the run are true."""
     monkeypatch.syspath_prepend(str(project))
     for name in ("lines", "use"):
         monkeypatch.delitem(sys.modules, name, raising=False)

@@ -1,4 +1,4 @@
-"""Every example does what its page says: one session is stopped, the other passes."""
+"""Every example works as its page says: one session is stopped, the other passes."""
 
 import importlib.util
 import sys
@@ -38,13 +38,13 @@ def runner() -> ModuleType:
 
 
 def test_every_example_is_tested() -> None:
-    """A folder with a policy that the table above does not know is not an example yet."""
+    """A folder with a policy that the table above lacks is not an example yet."""
     assert sorted(path.parent.name for path in EXAMPLES.glob("*/policy.yaml")) == sorted(STOPPED_BY)
 
 
 @pytest.mark.parametrize("example", sorted(STOPPED_BY))
-def test_the_bad_session_is_stopped_by_the_rules_it_breaks(example: str, runner: ModuleType) -> None:
-    """Each rule the page speaks of objects."""
+def test_the_bad_session_is_stopped_by_the_rules_it_violates(example: str, runner: ModuleType) -> None:
+    """By each rule that the page mentions."""
     result = anyio.run(runner.run_example, EXAMPLES / example, "stopped.yaml")
     violations = result.violations if isinstance(result, PolicyViolationError) else result.policy.violations
 
@@ -63,7 +63,7 @@ def test_the_good_session_passes(example: str, runner: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("example", sorted(STOPPED_BY))
-def test_what_every_session_keeps_is_proved(example: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_properties_of_every_session_are_proved(example: str, capsys: pytest.CaptureFixture[str]) -> None:
     """The properties beside each policy, by `proctor test`."""
     answer = called(capsys, "test", *sorted((EXAMPLES / example).glob("*.test.yaml")))
 
@@ -71,6 +71,6 @@ def test_what_every_session_keeps_is_proved(example: str, capsys: pytest.Capture
 
 
 @pytest.mark.parametrize("example", sorted(STOPPED_BY))
-def test_preflight_has_nothing_to_refuse(example: str) -> None:
-    """An example's policy starts."""
+def test_preflight_rejects_no_example(example: str) -> None:
+    """A run under an example's policy starts."""
     preflight(merge_policies(load_policies(EXAMPLES / example / "policy.yaml"))).check()

@@ -1,6 +1,6 @@
-"""All long runs, by one command, each going on from where it stopped.
+"""All long runs, by one command; each continues where it stopped.
 
-python -m tests.fuzz                        # what the long runs are, and what they have shown
+python -m tests.fuzz                        # lists the long runs and their results
 python -m tests.fuzz commands --shares 100  # a hundred more shares of one
 python -m tests.fuzz --minutes 10           # ten minutes of each
 """
@@ -41,7 +41,7 @@ def main() -> int:
 
 
 def _shares(name: str, result: Result, given: argparse.Namespace) -> Iterator[Share]:
-    """The shares that come next, in their order, until enough are done or the time is up."""
+    """The next shares, in order, until enough are done or the time is up."""
     last = time.monotonic() + given.minutes * 60 if given.minutes else None
     numbers = count(result.shares)
     run = partial(RUNS[name].share, result.seed)

@@ -1,7 +1,7 @@
-"""Broken variants of real policies: each is told apart from its original, or proved the same.
+"""Mutated variants of real policies: each is distinguished from its original, or proved equal.
 
 The policies are those of `examples/` and of the cookbook. A variant drops a rule, a list, a limit or a condition,
-widens a name, reads conditions as alternatives, counts one more, or takes a lock away from a stack.
+widens a name, reads conditions as alternatives, increases a count, or removes a lock from a stack.
 """
 
 import re
@@ -20,7 +20,7 @@ from .ledger import Share
 ROOT: Final = Path(__file__).parents[2]
 COOKBOOK: Final = ROOT / "docs" / "policies" / "cookbook.md"
 SHARES: Final = 10
-"""In how many shares all of them are looked at; the next begin anew."""
+"""The number of shares for all of them; the next ones start again."""
 MOST_WORK: Final = 2_000_000
 _NUMBERS: Final = ("max", "within", "within_turns", "threshold", "consecutive", "total", "turns_gte", "gt", "lte")
 _NAMES: Final = ("tool", "first", "then", "trigger", "forbidden", "prior")
@@ -29,11 +29,11 @@ _LOOSER: Final = {
     "on_violation": "warn",
     "limits": {"max_cost_usd": 1_000_000, "max_tool_calls": 1_000_000, "max_turns": 1_000_000},
 }
-"""What a lock keeps from having an effect."""
+"""Changes that have no effect because of a lock."""
 
 
 class Variant(NamedTuple):
-    """A broken policy beside the whole one."""
+    """A mutated policy and the original."""
 
     policy: str
     way: str
@@ -91,7 +91,7 @@ def _places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]
 
 
 def _with(document: Any, path: tuple[Any, ...], value: Any = None, *, drop: bool = False) -> Any:
-    """The document with another value at a place, or without it."""
+    """The document with another value at a path, or without it."""
     made = parent = deepcopy(document)
     for step in path[:-1]:
         parent = parent[step]
@@ -103,7 +103,7 @@ def _with(document: Any, path: tuple[Any, ...], value: Any = None, *, drop: bool
 
 
 def told_apart(variant: Variant) -> str:
-    """`refuted`, `proved` (the same) or `unknown`; `no policy` where the variant is not one."""
+    """`refuted`, `proved` (equal) or `unknown`; `no policy` if the variant is invalid."""
     whole = merge_policies(parse_policies({"policies": variant.whole}))
     try:
         broken = merge_policies(parse_policies({"policies": variant.broken}))
@@ -113,7 +113,7 @@ def told_apart(variant: Variant) -> str:
 
 
 def broken_policies(seed: int, number: int) -> Share:
-    """Every tenth variant; there is no chance in it."""
+    """Every tenth variant; nothing is random."""
     counts: Counter[str] = Counter()
     for variant in list(variants())[number % SHARES :: SHARES]:
         verdict = told_apart(variant)

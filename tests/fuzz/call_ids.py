@@ -1,7 +1,7 @@
-"""Agents that use a few call ids over and over, in one response and over several, on every adapter.
+"""Agents that reuse a few call ids, in one response and in several, on every adapter.
 
-A way past is an act that ran although it was forbidden, was one more than a limit allows, or has no start in the
-record; a run without one end; a record that judges the run otherwise than it was judged.
+A bypass is an action that ran although it was denied, exceeded a limit, or has no recorded start; a run without one
+end; or an event log whose evaluation differs from the run's.
 """
 
 import os
@@ -28,7 +28,7 @@ ACTS: Final = ("act", "act", "once", "forbidden")
 
 
 class ProposedCall(msgspec.Struct, frozen=True):
-    """One call that a model asks for: its id, its tool, and a number by which what it does is known."""
+    """One call of a model: its id, its tool, and a number that identifies its action."""
 
     id: str
     tool: str
@@ -40,14 +40,14 @@ Responses: TypeAlias = Sequence[Sequence[ProposedCall]]
 
 
 class Played(msgspec.Struct):
-    """What really ran, as (tool, number), and what is recorded."""
+    """The actions that really ran, as (tool, number), and the recorded events."""
 
     ran: Ran
     events: list[ev.Event]
 
 
 def outcomes(events: Sequence[ev.Event]) -> list[str]:
-    """The outcomes of calls, in order; a start that the gate did not permit is one."""
+    """The outcomes of calls, in order; a start that the gate did not allow counts as one."""
     kinds = (ev.ToolCallCompleted, ev.ToolCallFailed, ev.ToolCallStarted)
     return [event.type.removeprefix("tool_call_") for event in events if isinstance(event, kinds)]
 
@@ -56,7 +56,7 @@ Driver: TypeAlias = Callable[[Responses, list[Policy]], Awaitable[Played]]
 
 
 def policies(*, commands: bool = False) -> list[Policy]:
-    """Four calls in all, one of `once`, none of `forbidden`; of an agent that has only commands, by their text."""
+    """Four calls in all, one of `once`, none of `forbidden`; for an agent with only commands, by their text."""
 
     def tool(name: str) -> Any:
         return {"tool": "bash", "where": [{"path": "$.command", "contains": name}]} if commands else name
@@ -74,7 +74,7 @@ def policies(*, commands: bool = False) -> list[Policy]:
 
 
 def command(call: ProposedCall) -> str:
-    """A call as a command line that keeps what it did."""
+    """A call as a command line that records its action."""
     return f"echo {call.tool} {call.n} >> log"
 
 
@@ -84,14 +84,14 @@ async def supervised(adapters: list[Adapter], policies: list[Policy], ran: Ran) 
     for adapter in adapters:
         runs = await store.runs()
         session_id = runs[0].session_id if runs else None
-        with suppress(PolicyViolationError, ProviderError):  # frameworks refuse some ids themselves
+        with suppress(PolicyViolationError, ProviderError):  # frameworks reject some ids themselves
             await run_once(adapter, "go", policies=policies, store=store, session_id=session_id)
     [session_id] = {run.session_id for run in await store.runs()}
     return Played(ran, [event async for event in store.read(session_id)])
 
 
 def of_commands(log: Path, events: list[ev.Event]) -> Played:
-    """What command lines did, and their starts as those of the acts they are."""
+    """The actions of command lines, and their starts as those of the actions."""
 
     def act(event: ev.Event) -> ev.Event:
         if not isinstance(event, ev.ToolCallStarted):
@@ -104,7 +104,7 @@ def of_commands(log: Path, events: list[ev.Event]) -> Played:
 
 
 def examples() -> range:
-    """Numbers of scripts for clients: the first alone, or as the long run has them."""
+    """Numbers of scripts for clients: only the first, or those of the long run."""
     first, several = (
         int(os.environ.get(name, default)) for name, default in (("PROCTOR_SEED", "0"), ("PROCTOR_IDS", "1"))
     )
@@ -112,9 +112,9 @@ def examples() -> range:
 
 
 async def at_random(example: int, log: Path, play: Callable[[Responses], Adapter]) -> None:
-    """A script on a real client or its stand-in, whose commands write to `log`; `play` makes an adapter of it.
+    """A script on a real client or its stand-in, whose commands write to `log`; `play` creates an adapter for it.
 
-    Raises AssertionError for what must not be.
+    Raises AssertionError for a bypass.
     """
     script = responses(random.Random(example))
     with anyio.fail_after(PATIENCE_S):
@@ -123,7 +123,7 @@ async def at_random(example: int, log: Path, play: Callable[[Responses], Adapter
 
 
 def responses(rng: random.Random) -> Responses:
-    """Up to six responses of up to three calls, under three ids; the same call may come again."""
+    """Up to six responses of up to three calls, with three ids; the same call may come again."""
     numbers = iter(range(100))
     made: list[list[ProposedCall]] = []
     for _ in range(rng.randint(2, 6)):
@@ -139,7 +139,7 @@ def responses(rng: random.Random) -> Responses:
 
 
 def found(played: Played) -> Iterator[str]:
-    """What must not be."""
+    """The bypasses."""
     ran = Counter(played.ran)
     tools = Counter(tool for tool, _ in played.ran)
     if tools["forbidden"]:
@@ -164,7 +164,7 @@ def found(played: Played) -> Iterator[str]:
 
 
 def ids_on(drivers: dict[str, Driver], examples: int, seed: int, number: int) -> Share:
-    """So many scripts on each of the adapters."""
+    """This many scripts on each of the adapters."""
     counts: Counter[str] = Counter()
     ways: list[str] = []
 

@@ -1,4 +1,6 @@
-"""Callers that go away at any moment: a share is many runs, each cancelled from outside after some checkpoints."""
+"""Callers that are cancelled at any moment: a share is many runs, each cancelled from outside after some
+checkpoints.
+"""
 
 import random
 from contextlib import suppress
@@ -35,7 +37,7 @@ def cancels(seed: int, number: int) -> Share:
 
 
 async def _cancelled(chance: random.Random) -> tuple[list[str], bool]:
-    """What is wrong with the record of a run whose caller went away, and whether it did so before its end."""
+    """What is wrong with the event log of a run whose caller was cancelled, and whether that was before its end."""
     store, adapter = MemoryStore(), FakeAdapter([_step(chance, n) for n in range(chance.randrange(8))])
     policies = parse_policies(_ASKING % chance.choice(_ACTIONS))
     way = _run_once if chance.random() < 0.5 else _supervised

@@ -1,9 +1,9 @@
-"""Workers, their connections and their store in trouble, on SQLite and on PostgreSQL: a share is some minutes of it.
+"""Disturbed workers, connections and stores, on SQLite and on PostgreSQL: a share takes some minutes.
 
-Three workers execute runs that draw on shared budgets, ask people and are cancelled from outside, while workers are
-killed and stopped for longer than their lease, connections are cut or stay half open, commits take 7 seconds and the
-server is killed and started. At the end every run is over exactly once, nothing is recorded twice, nothing that was
-acknowledged is lost, no budget is overdrawn, and the audit finds nothing.
+Three workers execute runs that use shared budgets, request approval and are cancelled from outside, while workers are
+killed or suspended beyond their lease, connections are cut or half open, commits take 7 seconds, and the server is
+killed and restarted. At the end every run has ended exactly once, nothing is recorded twice, no acknowledged event is
+lost, no budget is exceeded, and the audit finds nothing.
 """
 
 import random
@@ -40,11 +40,11 @@ from .ledger import Share
 from .workers import MOST_CALLS, MOST_USD, SLOW_S, name_of, tenant_of
 
 SECONDS: Final = 60.0
-"""Of one share."""
+"""The duration of one share."""
 WORKERS: Final = 3
 LEASE_S: Final = 2.0
 WAITING: Final = 12
-"""So many runs wait for a worker at any time."""
+"""The number of runs that are queued at any time."""
 ROOT: Final = Path(__file__).parents[2]
 
 
@@ -55,13 +55,13 @@ def on_sqlite(seed: int, number: int) -> Share:
 
 
 def on_postgres(seed: int, number: int) -> Share:
-    """One share on a server of its own, reached through proxies."""
+    """One share on its own server, reached through proxies."""
     with tempfile.TemporaryDirectory(prefix="chaos-") as folder:
         return _share(Server(Path(folder)), seed, number)
 
 
 class File:
-    """A store in a file, and its troubles."""
+    """A store in a file, and its disturbances."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -72,14 +72,14 @@ class File:
         return self.place
 
     def stop(self, worker: subprocess.Popen[str] | Forked) -> None:
-        """SIGSTOP, where others can go on."""
+        """SIGSTOP, while others can continue."""
         stop_between_writes(worker, Path(self.place))
 
     def close(self) -> None:
         """Nothing is left."""
 
     async def _locked(self, chance: random.Random) -> None:
-        """Nobody can write for longer than a commit may take."""
+        """Lock the file for longer than a commit may take."""
         other = sqlite3.connect(self.place, timeout=PATIENCE_S, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
         await anyio.sleep(SLOW_S)
@@ -88,7 +88,7 @@ class File:
 
 
 class Server:
-    """A PostgreSQL server, a proxy before it for each worker, and their troubles."""
+    """A PostgreSQL server with a proxy for each worker, and their disturbances."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -116,11 +116,11 @@ class Server:
         self._server.close()
 
     async def _cut(self, chance: random.Random) -> None:
-        """Connections are lost at some message, before or after it is handed on."""
+        """Cut connections at some message, before or after it is forwarded."""
         chance.choice(self._proxies).cut_at(chance.randrange(1, 30), after=chance.random() < 0.5)
 
     async def _half_open(self, chance: random.Random) -> None:
-        """Nothing comes through, and nobody is told."""
+        """Forward nothing, without notifying either side."""
         proxy = chance.choice(self._proxies)
         proxy.mute()
         await anyio.sleep(chance.uniform(1, 8))
@@ -128,13 +128,13 @@ class Server:
         proxy.mute(on=False)
 
     async def _ended(self, chance: random.Random) -> None:
-        """The server is stopped or killed, and started again."""
+        """Stop or kill the server, and start it again."""
         self._server.stop(chance.choice([signal.SIGINT, signal.SIGQUIT, signal.SIGKILL]))
         await anyio.sleep(chance.uniform(0, 2))
         await anyio.to_thread.run_sync(self._server.start)
 
     async def _slow(self, chance: random.Random) -> None:
-        """What is committed is confirmed late: the server waits for a second one, which there is not."""
+        """Confirm commits late: the server waits for a second one that does not exist."""
         self._configure("ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
         await anyio.sleep(SLOW_S)
         self._configure("ALTER SYSTEM RESET synchronous_standby_names")
@@ -148,11 +148,11 @@ class Server:
 
 
 class Chaos:
-    """One share under way.
+    """One share in progress.
 
     Args:
         where: the store.
-        chance: what is drawn.
+        chance: the random source.
     """
 
     def __init__(self, where: File | Server, chance: random.Random) -> None:
@@ -167,11 +167,11 @@ class Chaos:
 
     @property
     def lines(self) -> list[str]:
-        """What all workers have said."""
+        """The output of all workers."""
         return [line for worker in (*self._ended, *self._workers) for line in worker.lines]
 
     async def run(self) -> None:
-        """Make trouble until the time is up and a call has run, then end all workers and what they left."""
+        """Disturb until the time is up and a call has run, then end all workers and their leftovers."""
         async with open_store(self._where.place) as store:
             await self._create(store)
         with ExitStack() as stack:
@@ -199,7 +199,7 @@ class Chaos:
 
     async def _again_and_again(self, work: Callable[[Store], Awaitable[Any]], store: Store) -> None:
         while True:
-            with suppress(ProctorError, ConnectionError):  # the store is away
+            with suppress(ProctorError, ConnectionError):  # the store is unavailable
                 await work(store)
             await anyio.sleep(0.2)
 
@@ -249,7 +249,7 @@ class Chaos:
                 await anyio.sleep(SLOW_S + 1)
                 self._slow.unlink()
             case _:
-                with anyio.CancelScope(shield=True):  # what is begun is also mended
+                with anyio.CancelScope(shield=True):  # a disturbance that starts is also undone
                     await self._where.troubles[kind](self._chance)
 
     async def _worker(self, n: int) -> Process:
@@ -294,7 +294,7 @@ def _share(where: File | Server, seed: int, number: int) -> Share:
 def _wrong(
     runs: Iterable[RunInfo], sessions: dict[str, list[Event]], lines: Iterable[str], followed: Iterable[Event]
 ) -> Iterator[str]:
-    """What must not be in the record of some runs, given what their workers said and what a follower saw."""
+    """The violated invariants of some runs' event logs, given the output of their workers and a follower's events."""
     yield from wrong(runs, sessions, lines, unstarted=True)
     events = [event for session in sessions.values() for event in session]
     texts = Counter((event.run_id, event.content) for event in events if isinstance(event, MessageReceived))

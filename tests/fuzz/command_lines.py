@@ -1,9 +1,9 @@
-"""The reading of command lines against the real bash, the real dash and the real zsh.
+"""The command-line parser against the real bash, the real dash and the real zsh.
 
-A way past is a line of which a shell runs a program, or gives it words, that the reading neither names nor calls
-dynamic. Each line is read for bash and for a shell of unknown kind; what is not refused is run by bash in the first
-case, and by dash and zsh (and one share in four by bash as `sh`) in the second. One share in twenty is run by a new
-shell for each line, the others by forks of one.
+A bypass is a line for which a shell runs a program, or passes it arguments, that the parser neither names nor calls
+dynamic. Each line is parsed for bash and for an unknown shell; lines that are not rejected are run by bash in the
+first case, and by dash and zsh (and one share in four by bash as `sh`) in the second. One share in twenty starts a
+new shell for each line, the others fork one.
 """
 
 import re
@@ -34,7 +34,7 @@ Read: TypeAlias = list[tuple[str, list[LinePart]]]
 
 
 class Outcome(msgspec.Struct):
-    """What came of lines: how many each shell ran, and those that ran what the reading did not see."""
+    """The results: how many lines each shell ran, and the bypasses."""
 
     generated: int = 0
     bash: int = 0
@@ -47,7 +47,7 @@ class Outcome(msgspec.Struct):
 
 
 def run_share(seed: int, number: int, lines: int = SHARE) -> Outcome:
-    """Generate, read and run one share of the lines of a seed."""
+    """Generate, parse and run one share of the lines of a seed."""
     source = Lines(seed * 1_000_003 + number)
     batch = [source.line() for _ in range(lines)]
     outcome = Outcome(generated=lines)
@@ -91,14 +91,14 @@ class _Comparing:
     def _alone(
         self, shell: tuple[str, ...], read: tuple[str, list[LinePart]]
     ) -> Iterator[tuple[str, list[LinePart], set[Words]]]:
-        """A line during which the time was up: it hangs, or its turn came late."""
+        """A line during which the time ran out: it hangs, or was started late."""
         if not self._room.run(shell, [read[0]], timeout_s=TIMEOUT_S, forks=False):
             self._outcome.hung += 1
         yield *read, self._room.commands(0)
 
 
 def _is_seen(ran: Words, part: LinePart) -> bool:
-    """Whether a part says of a command that it runs; what the shell works out may be any number of words."""
+    """Whether a part says that a command runs; an expansion by the shell may be any number of words."""
     if ran[0] != part.name:
         return False
     pieces = [
@@ -108,7 +108,7 @@ def _is_seen(ran: Words, part: LinePart) -> bool:
 
 
 def _read(lines: list[str], shell: Shell) -> Read:
-    """The lines that are not refused, with the names they are said to run."""
+    """The accepted lines, with the names that they are said to run."""
     read = []
     for line in lines:
         commands = read_commands(line, shell)
@@ -118,7 +118,7 @@ def _read(lines: list[str], shell: Shell) -> Read:
 
 
 def command_lines(seed: int, number: int) -> Share:
-    """One share, as the long runs keep it."""
+    """One share, in the form of the long runs."""
     outcome = run_share(seed, number)
     counts = {
         "lines": outcome.generated,

@@ -1,7 +1,7 @@
-"""What Claude Code could write to a hook, byte by byte, and what the hook answers.
+"""Bytes that Claude Code could write to a hook, and the hook's answers.
 
-A way past is a call that the client would run although the policy forbids what the client reads in these bytes, or
-although its record lacks it, or one more than the limit; and words that refuse which the client would not heed.
+A bypass is a call that the client would run although the policy denies the client's reading of these bytes, although
+it is not recorded, or although it exceeds the limit; or a denial in a form that the client would not obey.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ from tests.hook_processes import judging
 from .ledger import Share
 
 STORES: Final = 5
-"""Of one share; each is one session after another of the same client."""
+"""Of one share: one session after another of the same client."""
 HOOKS: Final = 120
 MOST: Final = 6
 POLICY: Final = (
@@ -75,7 +75,7 @@ class Hooks:
 
 
 class Client:
-    """A client over one store: what it would run."""
+    """A client with one store: the calls that it would run."""
 
     def __init__(self, folder: Path, rng: random.Random) -> None:
         self._rng = rng
@@ -85,8 +85,8 @@ class Client:
         self.counts: Counter[str] = Counter()
 
     def try_bytes(self, data: bytes) -> Iterator[str]:
-        """Ask about these bytes as `daemon_client` and `daemon` do; gives what must not be."""
-        if self._rng.random() < 0.1:  # the process that judges was ended
+        """Send these bytes as `daemon_client` and `daemon` do; returns the bypasses."""
+        if self._rng.random() < 0.1:  # the daemon was ended
             self._judge.close()
             self._judge = judging(self._folder, POLICY)
         self.counts["hooks"] += 1
@@ -129,12 +129,12 @@ class Client:
             self.counts["refused"] += 1
 
     def end(self) -> None:
-        """Nothing is asked any more."""
+        """Stop sending."""
         self._judge.close()
 
 
 def _as_the_client(data: bytes) -> Any:
-    """What the client has in mind with these bytes: JSON, the last of two keys; None if they are none."""
+    """The client's reading of these bytes: JSON, the last of two keys; None if it is not JSON."""
     try:
         read = json.loads(data.decode("utf-8"), parse_constant=lambda _: 1 / 0)
     except (ValueError, RecursionError, ZeroDivisionError):
@@ -143,7 +143,7 @@ def _as_the_client(data: bytes) -> Any:
 
 
 def hook_wire(seed: int, number: int, stores: int = STORES) -> Share:
-    """Generated hooks of a few stores."""
+    """Generated hooks for a few stores."""
     counts: Counter[str] = Counter()
     found: list[str] = []
     for each in range(stores):

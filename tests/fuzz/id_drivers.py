@@ -1,4 +1,4 @@
-"""Each adapter that lives in this process, playing a script of calls whose ids come again."""
+"""Each adapter in this process, running a script of calls with reused ids."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NAMES: Final = ("act", "once", "forbidden")
 
 
 def tools(ran: Ran) -> list[Callable[[int], str]]:
-    """Functions that keep what they did."""
+    """Functions that record their calls."""
 
     def tool(name: str) -> Callable[[int], str]:
         def run(n: int) -> str:
@@ -40,7 +40,7 @@ def tools(ran: Ran) -> list[Callable[[int], str]]:
 
 
 async def function(script: Responses, policies: list[Policy]) -> Played:
-    """A loop of one's own, the calls of a response side by side."""
+    """A custom loop that runs the calls of a response concurrently."""
     ran: Ran = []
 
     async def loop(gate: LoopGate, prompt: str) -> str:
@@ -64,7 +64,7 @@ async def function(script: Responses, policies: list[Policy]) -> Played:
 
 
 async def scripted(script: Responses, policies: list[Policy]) -> Played:
-    """Each response is a run of the session, in which its ids may not come again."""
+    """Each response is a run of the session, in which its ids may not be reused."""
     ran: Ran = []
     own = {tool.__name__: tool for tool in tools(ran)}
     adapters: list[Adapter] = []
@@ -76,7 +76,7 @@ async def scripted(script: Responses, policies: list[Policy]) -> Played:
 
 
 async def replay(script: Responses, policies: list[Policy]) -> Played:
-    """A recording in which ids come again; nothing runs, so that what counts as run is what is told of it."""
+    """A recording with reused ids. Nothing runs, so the reported calls count as run."""
     events: list[Event] = []
     for turn, response in enumerate(script, 1):
         events.append(TurnStarted(turn=turn))
@@ -92,7 +92,7 @@ async def replay(script: Responses, policies: list[Policy]) -> Played:
 
 
 def of_framework(make: Callable[..., Adapter]) -> Driver:
-    """A real agent of a framework, with a model that asks for all calls of a response together."""
+    """A real framework agent with a model that requests all calls of a response together."""
 
     async def play(script: Responses, policies: list[Policy]) -> Played:
         ran: Ran = []
@@ -111,7 +111,7 @@ async def shell(script: Responses, policies: list[Policy]) -> Played:
 
 
 class Line(ShellAdapter):
-    """One command line, whatever the prompt."""
+    """One command line, whatever the prompt is."""
 
     def __init__(self, folder: str, line: str) -> None:
         super().__init__(cwd=folder)

@@ -1,4 +1,4 @@
-"""The hook of Claude Code and the MCP proxy, playing a script of calls whose ids come again."""
+"""The hook of Claude Code and the MCP proxy, running a script of calls with reused ids."""
 
 import json
 import tempfile
@@ -25,7 +25,7 @@ _ROOM: Final = 1_000
 
 
 async def hook(script: Responses, given: list[Policy]) -> Played:
-    """The hook of Claude Code, asked as the client asks: about all calls of a response, then told each outcome."""
+    """The hook of Claude Code, called as the client does: for all calls of a response, then with each outcome."""
     ran: Ran = []
     with tempfile.TemporaryDirectory() as directory:
         folder = Path(directory)
@@ -50,7 +50,7 @@ async def hook(script: Responses, given: list[Policy]) -> Played:
 
 
 async def proxy(script: Responses, given: list[Policy]) -> Played:
-    """The MCP proxy between a client that uses its request ids over and over, and a server that answers at once."""
+    """The MCP proxy between a client that reuses its request ids, and a server that answers at once."""
     ran: Ran = []
     adapter = McpProxyAdapter(_Server(ran), _Client(script), warn=lambda _: None)
     return await supervised([adapter], given, ran)
@@ -61,7 +61,7 @@ def _message(**output_of: Any) -> SessionMessage:
 
 
 class _Server:
-    """A server in memory that keeps what it did."""
+    """A server in memory that records its calls."""
 
     label = "memory"
 
@@ -75,7 +75,7 @@ class _Server:
             yield self._read, self
 
     async def send(self, item: SessionMessage) -> None:
-        """Do what is asked."""
+        """Handle the request."""
         message: Any = item.message
         if getattr(message, "method", None) == "tools/call":
             self._ran.append((message.params["name"], message.params["arguments"]["n"]))
@@ -84,7 +84,7 @@ class _Server:
 
 
 class _Client:
-    """Asks for the calls of a response at once, and waits for as many answers."""
+    """Sends the calls of a response at once, and waits for as many answers."""
 
     ends_with_client = True
 
@@ -92,7 +92,7 @@ class _Client:
         self._script = script
 
     async def flush(self) -> None:
-        """Nothing: whoever sends waits."""
+        """Nothing: every send waits."""
 
     async def accept(self, serve: Serve) -> None:
         asks, requests = anyio.create_memory_object_stream[SessionMessage | Exception](_ROOM)
@@ -106,7 +106,7 @@ class _Client:
                         asks.send_nowait(_message(id=call.id, method="tools/call", params=given))
                     for _ in response:
                         while getattr((await answers.receive()).message, "method", None):
-                            pass  # a notice, no answer
+                            pass  # a notification, no answer
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(play)

@@ -1,4 +1,4 @@
-"""Call ids that come again, on every adapter: those of this process, and clients with a process of their own."""
+"""Reused call ids on every adapter: those in this process, and clients in their own processes."""
 
 import os
 import re
@@ -18,7 +18,7 @@ _CLIENTS: Final = tuple(f"tests/attacks/{name}/test_reports.py" for name in ("ac
 
 
 def ids(seed: int, number: int) -> Share:
-    """Scripts on all adapters that live in this process."""
+    """Scripts on all adapters in this process."""
     return ids_on(IN_PROCESS, EXAMPLES, seed, number)
 
 
@@ -33,7 +33,7 @@ def client_ids(seed: int, number: int) -> Share:
         text=True,
     )
     found = re.search(r"^(\d+) passed(, \d+ deselected)? in ", done.stdout, re.MULTILINE)
-    if done.returncode or found is None:  # one that was skipped shows nothing
+    if done.returncode or found is None:  # a skipped one proves nothing
         shown = done.stdout[-4_000:] + done.stderr[-500:]
         return Share({}, [f"share {number} of seed {seed}: {shown}"])
     return Share({"sessions": int(found[1])}, [])

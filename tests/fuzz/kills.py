@@ -1,4 +1,4 @@
-"""Processes that own the runs of one store, killed at random moments: a share of it is some kills in one store."""
+"""Processes that own the runs of one store, killed at random moments: a share is some kills in one store."""
 
 import os
 import subprocess
@@ -15,7 +15,7 @@ _TEST: Final = ("tests/adapters/stores/tables/test_claiming.py", "-k", "random")
 
 
 def kills(seed: int, number: int) -> Share:
-    """One share. The moments are the machine's own: neither seed nor number brings the same ones again."""
+    """One share. The moments depend on the machine: neither seed nor number reproduces them."""
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *_TEST],
         env={**os.environ, "PROCTOR_KILLS": str(KILLS)},

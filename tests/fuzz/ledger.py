@@ -1,4 +1,4 @@
-"""What long runs have shown so far: a file that every run goes on from, and the table of it on a page."""
+"""The results of the long runs: a file that every run continues, and its table on a page."""
 
 import os
 from pathlib import Path
@@ -12,11 +12,11 @@ _BEGIN, _END = "<!-- results -->\n", "<!-- end of results -->"
 
 
 class Share(msgspec.Struct, frozen=True):
-    """What one share of a run has shown.
+    """The results of one share.
 
     Args:
         counts: how many of each thing were seen, named in the plural.
-        found: what must not be, each as a text that lets it be done again.
+        found: the failures, each as text that reproduces it.
     """
 
     counts: dict[str, int]
@@ -24,7 +24,7 @@ class Share(msgspec.Struct, frozen=True):
 
 
 class Result(msgspec.Struct):
-    """What all shares of a run have shown; the next share to run is number `shares` of `seed`."""
+    """The results of all shares of a run; the next share to run is number `shares` of `seed`."""
 
     seed: int
     shares: int = 0
@@ -32,7 +32,7 @@ class Result(msgspec.Struct):
     found: list[str] = []
 
     def add(self, share: Share) -> None:
-        """Take the next share into it."""
+        """Add the next share."""
         self.shares += 1
         for name, count in share.counts.items():
             self.counts[name] = self.counts.get(name, 0) + count
@@ -44,12 +44,12 @@ class Result(msgspec.Struct):
 
 
 def read_results(path: Path = RESULTS) -> dict[str, Result]:
-    """The results by the name of their run; none if there is no file."""
+    """The results by the name of their run; empty without a file."""
     return msgspec.json.decode(path.read_bytes(), type=dict[str, Result]) if path.exists() else {}
 
 
 def write_results(results: dict[str, Result], path: Path = RESULTS) -> None:
-    """Keep them, all or none."""
+    """Save all of them, or none."""
     written = path.with_suffix(".new")
     written.write_bytes(msgspec.json.format(msgspec.json.encode(results), indent=2) + b"\n")
     os.replace(written, path)

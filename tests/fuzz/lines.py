@@ -1,6 +1,6 @@
-"""Command lines: some that a grammar makes, some that are spelled to get past, and all of them mangled.
+"""Command lines: some from a grammar, some adversarially spelled, all mutated.
 
-Programs have the names of known ones; each is a stub that writes down that it ran, and with which words.
+Programs have the names of known ones; each is a stub that records that it ran, and its arguments.
 """
 
 import random
@@ -63,7 +63,7 @@ _PIECES = (
 
 
 class Lines:
-    """An endless source of lines, the same for the same seed."""
+    """An endless source of lines, deterministic by seed."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)

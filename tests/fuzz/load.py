@@ -1,10 +1,10 @@
-"""Many sessions in one process, with all that goes on beside runs, on either database: a share is 2,000 sessions.
+"""Many sessions in one process with all other activity, on either database: a share is 2,000 sessions.
 
-python -m tests.fuzz.load --store postgres --sessions 10000 --minutes 60    # a soak: the same, spread over an hour
+python -m tests.fuzz.load --store postgres --sessions 10000 --minutes 60    # a soak test over an hour
 
-Starts, orders to end, answers, cancels by handle, followers, and people with the page open, whose requests and
-streams come and go. At the end every run is over exactly once, and neither memory, descriptors, threads, tasks nor
-child processes have grown. Then all is pruned, and no row of a run is left.
+Starts, commands to cancel, answers, cancels by handle, subscribers, and people with the dashboard open, whose
+requests and streams come and go. At the end every run has ended exactly once, and neither memory, descriptors,
+threads, tasks nor child processes have grown. Then everything is pruned, and no row of a run is left.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ AT_ONCE: Final = 40
 FOLLOWERS: Final = 8
 PAGES: Final = 4
 GROWTH_MIB: Final = 24.0
-"""By how much the process may be larger after the second half of its sessions than after the first."""
+"""How much larger the process may be after the second half of its sessions than after the first."""
 PATIENCE_S: Final = 1_800.0
 KEPT_THREADS: Final = ("AnyIO worker", "Trio thread", "proctor-watchdog")
 POLICIES: Final = """
@@ -65,13 +65,13 @@ rules: [{type: blocklist, tools: [write], action: request_approval}]
 
 
 def on_sqlite(seed: int, number: int) -> Share:
-    """One share on a file, on the event loops in turn."""
+    """One share on a file, alternating the event loops."""
     with tempfile.TemporaryDirectory(prefix="load-") as folder:
         return _share(f"{folder}/runs.db", seed, number)
 
 
 def on_postgres(seed: int, number: int) -> Share:
-    """One share on a server of its own, on the event loops in turn."""
+    """One share on its own server, alternating the event loops."""
     with OwnServer() as server:
         return _share(server.url(), seed, number)
 
@@ -88,12 +88,12 @@ def _with(crowd: Crowd, place: str, number: int) -> Share:
 
 
 class Crowd:
-    """All who use one supervisor.
+    """All users of one supervisor.
 
     Args:
-        chance: what is drawn.
+        chance: the random source.
         sessions: how many there are.
-        lasting_s: over how many seconds they are spread, and how long any is started; as fast as they go if 0.
+        lasting_s: the seconds over which sessions are started; as fast as possible if 0.
     """
 
     def __init__(self, chance: random.Random, sessions: int, lasting_s: float = 0.0) -> None:
@@ -103,17 +103,17 @@ class Crowd:
         self._lasting_s = lasting_s or math.inf
         self._begun = 0.0
         self._going: set[str] = set()
-        """Runs that are being started, or go on."""
+        """Runs that are starting or active."""
         self._started = 0
         self.sizes: list[float] = []
         """The process's memory in MiB, after each tenth of the sessions."""
         self.held: list[dict[str, int]] = []
-        """What it held before and after."""
+        """Its resources before and after."""
         self.counts: Counter[str] = Counter()
         self.found: list[str] = []
 
     async def run(self, place: str) -> None:
-        """Start all sessions, and compare what the process holds before and after."""
+        """Start all sessions, and compare the process's resources before and after."""
         before = _held()
         async with open_store(place) as store:
             with anyio.fail_after(PATIENCE_S + self._apart_s * self._sessions):
@@ -191,7 +191,7 @@ class Crowd:
     async def _order(self, store: Store) -> None:
         if self._going and self._chance.random() < 0.3:
             run_id = self._chance.choice(sorted(self._going))
-            with suppress(ProctorError):  # it was not there yet, or any more
+            with suppress(ProctorError):  # it does not exist yet, or any more
                 await KillSwitch(store).kill(by="ana", run_id=run_id, wait_s=0.5)
             self.counts["orders"] += 1
 
@@ -201,7 +201,7 @@ class Crowd:
             if not going:
                 await anyio.sleep(0.01)
                 continue
-            with suppress(UsageError), anyio.move_on_after(2 * self._chance.random()):  # not there yet
+            with suppress(UsageError), anyio.move_on_after(2 * self._chance.random()):  # it does not exist yet
                 async with supervisor.subscribe(run_id=self._chance.choice(going)) as events:
                     async for event in events:
                         self.counts["events followed"] += 1
@@ -222,7 +222,7 @@ class Crowd:
                             self.counts["lines of streams"] += 1
 
     async def _got(self, client: httpx.AsyncClient, place: str) -> httpx.Response:
-        """As a browser does: asked again where the server closed the connection while it was idle."""
+        """As a browser does: retried if the server closed the idle connection."""
         try:
             return await client.get(place, timeout=60)
         except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError):
@@ -231,7 +231,7 @@ class Crowd:
 
 
 def _held() -> dict[str, int]:
-    """What a process could leak; idle threads that a process keeps for the next event loop are no leak."""
+    """Resources that a process could leak. Idle threads kept for the next event loop are no leak."""
     process = psutil.Process()
     return {
         "descriptors": len(os.listdir("/proc/self/fd")),
@@ -241,7 +241,7 @@ def _held() -> dict[str, int]:
 
 
 RUNS_ROWS: Final = ("runs", "approvals", "budget_shares")
-"""Tables whose rows are a run's, and go with it; of its events one stays, which says that it was pruned."""
+"""Tables with rows of a run, which are removed with it; one of its events stays, which records the pruning."""
 
 
 async def _rows_left(place: str) -> list[str]:
@@ -255,7 +255,7 @@ async def _rows_left(place: str) -> list[str]:
 
 
 def _rows(place: str) -> dict[str, int]:
-    """How many rows each table has."""
+    """The number of rows of each table."""
     kept = psycopg.connect(place, options="-c search_path=proctor") if is_url(place) else sqlite3.connect(place)
     with closing(kept) as connection:
         counted = {each.name: connection.execute(f"SELECT count(*) FROM {each.name}").fetchone() for each in TABLES}
@@ -263,7 +263,7 @@ def _rows(place: str) -> dict[str, int]:
 
 
 def main() -> int:
-    """A soak: the figures as JSON; 1 if anything was found."""
+    """A soak test: the figures as JSON; 1 if anything was found."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz.load", description=main.__doc__)
     parser.add_argument("--store", choices=["sqlite", "postgres"], default="sqlite")
     parser.add_argument("--sessions", type=int, default=SESSIONS)

@@ -1,4 +1,4 @@
-"""A store's log cut off at any byte, as a loss of power may leave it: a share is many cuts of one store."""
+"""A store's log cut at any byte, as after a loss of power: a share is many cuts of one store."""
 
 import random
 import shutil
@@ -24,7 +24,7 @@ Records = dict[tuple[str, int], bytes]
 
 
 class Written(NamedTuple):
-    """A file with its log; `acked` are, for sizes of the log, the latest numbers that were acknowledged by then."""
+    """A file with its log; for each size of the log, `acked` has the latest numbers acknowledged by then."""
 
     path: Path
     records: Records
@@ -50,10 +50,10 @@ def _log(path: Path) -> Path:
 
 
 async def _write(folder: Path, chance: random.Random) -> Written:
-    """A store as it lies on the disk while it is open."""
+    """A store as it is on the disk while it is open."""
     path, live, last = folder / "cut.db", folder / "live.db", Counter[str]()
     acked: list[tuple[int, dict[str, int]]] = []
-    async with SQLiteStore(live):  # closed once, its tables are in the file and not in the log
+    async with SQLiteStore(live):  # after one close, its tables are in the file and not in the log
         pass
     async with SQLiteStore(live) as store:
         for n in range(BATCHES):
@@ -75,7 +75,7 @@ def _records(path: Path) -> Records:
 
 
 def _cut(written: Written, cut: int) -> list[str]:
-    """What is wrong with the store when its log is only so long."""
+    """What is wrong with the store if its log has this length."""
     with tempfile.TemporaryDirectory() as name:
         path = Path(name) / "s.db"
         shutil.copy(written.path, path)

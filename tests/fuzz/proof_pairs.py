@@ -1,7 +1,7 @@
 """Generated stacks with a question about each, over the whole language, for `proofs`.
 
-All of them name few tools and few values, so that calls meet, and half of the properties say nearly what the stack
-says, so that there is something to prove.
+They name few tools and few values, so that calls interact, and half of the properties resemble the stack, so that
+there is something to prove.
 """
 
 import json
@@ -97,7 +97,7 @@ VALUES: Final[dict[str, list[Any]]] = {
         [{"kind": "update", "path": "/etc/p"}, {"kind": "update", "path": "/srv/y"}], [{"kind": "update"}],
         "update"],
 }  # fmt: skip
-"""What calls carry; brute force takes two, mostly the first, walks all."""
+"""The inputs of calls; brute force uses two, mostly the first, random walks use all."""
 OUTPUTS: Final[list[Any]] = [
     "done",
     {"ok": True, "id": "k1"},
@@ -176,18 +176,18 @@ ALIASES: Final = {"Both": ["a", "b"]}
 PEOPLE: Final = ("alice", "bob", "@ops")
 USED: Final = ("max_total_tokens", "max_input_tokens", "max_output_tokens", "max_cost_usd")
 SHARED: Final = ("nets", "limits", "tool_rules", "budgets", "approval")
-"""The fields, beside its rules, that a stack often takes from what it is compared with."""
+"""Fields other than rules that a stack often shares with the policy it is compared with."""
 QUESTIONS: Final = ("keeps", "keeps", "no_looser_than", "no_looser_than", "same_as", "reach")
 
 
 def either(call: Any) -> bool:
-    """A check in Python: whoever plays a session decides what it answers."""
+    """A Python check; the driver of a session decides its result."""
     return bool(call)
 
 
 class Pair(NamedTuple):
-    """A stack with one question, as `verify` takes them; `refuses`: it may refuse any call, by a check or a budget
-    that is not played.
+    """A stack with one question, as for `verify`; `refuses`: it may deny any call, by a check or a budget that is not
+    simulated.
     """
 
     stack: Policy
@@ -200,7 +200,7 @@ class Pair(NamedTuple):
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """What `verify` takes beside the stack."""
+        """The arguments of `verify` besides the stack."""
         return {self.question: self.argument, "tools": self.tools, "context": self.context}
 
     @property
@@ -220,7 +220,7 @@ class Pair(NamedTuple):
 
     @property
     def fields(self) -> list[str]:
-        """The inputs that matter."""
+        """The inputs that are read."""
         portable = ("cmd", *(("new", "changes") if "write" in self.says or "edit" in self.says else ()))
         return [name for name in VALUES if f"$.{name}" in self.says or (self.tools and name in portable)]
 
@@ -230,7 +230,7 @@ class Pair(NamedTuple):
 
 
 def played(stack: Policy) -> Policy:
-    """A stack as brute force plays it: without its checks."""
+    """A stack as brute force runs it: without its checks."""
     members = (
         msgspec.structs.replace(each, rules=tuple(rule for rule in each.rules if not isinstance(rule, Check)))
         for each in members_of(stack)
@@ -282,7 +282,7 @@ class _Generator:
         return [self.item() for _ in range(self.rng.choice([1, 1, 2]))]
 
     def selector(self) -> Any:
-        """As a rule names a tool."""
+        """As in a rule."""
         return self.items() if self.chance(0.1) else self.item()
 
     def requirement(self, *, nested: bool = False) -> dict[str, Any]:
@@ -364,7 +364,7 @@ class _Generator:
         return made
 
     def rules(self, most: int) -> list[dict[str, Any]]:
-        """Rules of any family; now and then an order of two tools beside one that forbids it again."""
+        """Rules of any family; sometimes an order of two tools with a rule that forbids it."""
         rng = self.rng
         made = [self.rule() for _ in range(rng.randint(0 if most > 1 or self.chance(0.04) else 1, most))]
         if self.chance(0.08):
@@ -376,7 +376,7 @@ class _Generator:
         return made
 
     def policy(self, name: str, rules: list[dict[str, Any]]) -> dict[str, Any]:
-        """A policy with these rules, and now and then more."""
+        """A policy with these rules, sometimes with more."""
         rng = self.rng
         action = "deny" if self.chance(0.8) else rng.choice(["cancel", "request_approval", "warn"])
         action = "request_approval" if self.asks and self.chance(0.5) else action
@@ -406,7 +406,7 @@ class _Generator:
         return written
 
     def approval(self) -> dict[str, Any]:
-        """Who may answer what is asked, and for how much."""
+        """Who may approve, and in which scope."""
         written: dict[str, Any] = {"on_timeout": self.rng.choice(["deny", "cancel"])}
         if self.chance(0.3):
             written["scope"] = self.rng.choice(["once", "run", "session"])
@@ -417,7 +417,7 @@ class _Generator:
         return written
 
     def mutated(self, rule: dict[str, Any]) -> dict[str, Any]:
-        """Nearly the same rule."""
+        """A slightly different rule."""
         rule = deepcopy(rule)
         numbers = [name for name in ("max", "exact", "min", "within", "total", "consecutive") if name in rule]
         ways = [*numbers, "same", "action", "tool", "tool", "key"]

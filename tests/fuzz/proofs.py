@@ -1,9 +1,9 @@
 """`verify` against brute force on the public monitor: generated stacks and questions, both directions.
 
-Brute force plays every session of up to six calls with two values of each input that a rule looks at: each call
-allowed, declined or approved, completed with each output, failed, or running on; turns, messages, use of tokens and
-runs between them. After so many steps it goes on with a few sessions of each length. Walks are longer, with more
-values.
+Brute force runs every session of up to six calls with two values of each input that a rule reads: each call allowed,
+declined or approved; completed with each output, failed, or still running; with turns, messages, token usage and runs
+in between. After a number of steps it continues with a few sessions of each length. Random walks are longer, with
+more values.
 """
 
 import itertools
@@ -31,21 +31,21 @@ from .proof_pairs import CONTEXTS, MESSAGES, OUTPUTS, VALUES, Pair, pair, played
 
 DEPTH: Final = 6
 MOST_MOVES: Final = 150
-"""How many steps are played of a question; then only FEW sessions of each length are gone on with."""
+"""The number of steps for a question; then only FEW sessions of each length are continued."""
 FEW: Final = 3
 MOST_CALLS: Final = 5
-"""How many different calls there are."""
+"""The number of different calls."""
 PAIRS: Final = 50
 """Pairs in a share."""
 STEPS: Final = 14
 MOST_WORK: Final = 1_000_000
-"""How long a question may take: some seconds."""
+"""The time for a question: some seconds."""
 ALLOW, WARN, ASK, DENY = range(4)
 LEVELS: Final = {"allow": ALLOW, "warn": WARN, "request_approval": ASK, "deny": DENY, "cancel": DENY}
 
 
 class Node(NamedTuple):
-    """A session so far: both monitors written down, and what goes on."""
+    """A session so far: snapshots of both monitors, and what is active."""
 
     mine: bytes
     other: bytes
@@ -55,7 +55,7 @@ class Node(NamedTuple):
 
 
 def covers_more(mine: Approval, other: Approval) -> bool:
-    """Whether one yes may cover more calls, or be given by more people, than under another policy."""
+    """Whether one approval may cover more calls, or be given by more people, than under another policy."""
     people = {*(mine.approvers or ()), *(other.approvers or ()), "anybody", "who started the run"}
 
     def answering(approval: Approval, starter: str) -> set[str]:
@@ -67,11 +67,11 @@ def covers_more(mine: Approval, other: Approval) -> bool:
 
 
 class DiffersError(Exception):
-    """The step that was played is a difference."""
+    """The last step shows a difference."""
 
 
 class Brute:
-    """Sessions on real monitors. `strict`: what the other policy only warns of counts too."""
+    """Sessions on real monitors. `strict`: warnings of the other policy count too."""
 
     def __init__(
         self, question: Pair, mine: CompiledPolicy, other: CompiledPolicy, rng: random.Random, *, strict: bool
@@ -101,7 +101,7 @@ class Brute:
         return [{name: value for name, value in each.items() if value is not None} for each in made][:6]
 
     def breaks(self, found: Iterable[Violation], level: int, *, of_call: bool = False) -> bool:
-        """Whether what the other policy finds differs (`of_call`: of a call), where the stack's answer is `level`."""
+        """Whether the other policy's findings differ (`of_call`: on a call), if the stack's decision is `level`."""
         levels = [LEVELS[violation.action] for violation in found]
         if self.strict:
             return any(each in (WARN, DENY) or (each == ASK and level < ASK) for each in levels)
@@ -116,7 +116,9 @@ class Brute:
         return Node(a.snapshot(), b.snapshot())
 
     def shortest(self, context: RunContext, depth: int, rng: random.Random) -> tuple[int | None, int]:
-        """How many calls the shortest difference takes, None if none was found; and up to how many all were tried."""
+        """The number of calls of the shortest difference, None if none was found; and up to which length all were
+        tried.
+        """
         layer = [self.start(context)]
         whole = depth
         for calls in range(depth + 1):
@@ -141,11 +143,11 @@ class Brute:
         return None, whole
 
     def _some(self, found: list[Any], rng: random.Random) -> list[Any]:
-        """All of them, or a few once enough steps were played."""
+        """All of them, or a few after enough steps."""
         return rng.sample(found, FEW) if self.moves > MOST_MOVES and len(found) > FEW else found
 
     def _closed(self, nodes: list[Node]) -> list[Node]:
-        """With what may happen between two calls, two events at most."""
+        """With the possible events between two calls, at most two."""
         seen = {_key(node): node for node in nodes}
         latest = nodes
         for _ in range(2):
@@ -190,21 +192,21 @@ class Brute:
         yield ev.ToolCallFailed(tool_call_id=id, tool_name=name)
 
     def _again(self, node: Node, ended: type[ev.Event]) -> list[Node]:
-        """The run ends so, and another begins, unless the stack does not let it."""
+        """The run ends this way, and another starts, if the stack allows it."""
         a, b = self._both(node)
         if next_run(self, a, b, node.run, ended):
             return [Node(a.snapshot(), b.snapshot(), 1, node.run + 1, None)]
         return []
 
     def _moved(self, node: Node, event: ev.Event) -> list[Node]:
-        """After an event. What the stack denies of it ends the run, unless it only refuses later calls."""
+        """After an event. If the stack denies it, the run ends, unless only later calls are denied."""
         a, b = self._both(node)
         ends = self.weighed(a, b, event)
         after = node._replace(mine=a.snapshot(), other=b.snapshot())
         return self._again(after, ev.RunCancelled) if ends else [after]
 
     def weighed(self, a: Monitor, b: Monitor, *events: ev.Event) -> bool:
-        """Whether what happens at once ends the run; raises DiffersError where the other policy is stricter."""
+        """Whether the immediate findings end the run; raises DiffersError if the other policy is stricter."""
         both = [(a.observe(event), b.observe(event)) for event in events]
         level = max((LEVELS[v.action] for mine, _ in both for v in mine), default=ALLOW)
         if level < DENY and self.breaks([v for _, theirs in both for v in theirs], level):
@@ -227,7 +229,7 @@ class Brute:
             yield ran._replace(flying=(id, name))
 
     def ran(self, a: Monitor, b: Monitor, call: ToolCall, decision: Decision) -> bool:
-        """Whether a call runs that the stack let through, or that a person agrees to."""
+        """Whether a call runs that the stack allowed, or that a person approves."""
         level = LEVELS[decision.action]
         if level == ASK:
             granted = ev.ToolApprovalGranted(
@@ -258,7 +260,7 @@ class Brute:
 
 
 def refused(a: Monitor, b: Monitor, call: ToolCall, action: str) -> bool:
-    """A call is refused, by an action of the stack or by what is not played of it; whether that ends the run."""
+    """A call is denied, by an action of the stack or by a part that is not simulated; whether that ends the run."""
     for monitor in (b,) if action else (a, b):
         monitor.observe(ev.ToolCallRequested(tool_call_id=call.id, tool_name=call.name, tool_input=call.input))
     found = a.observe(denied := ev.ToolCallDenied(tool_call_id=call.id, tool_name=call.name))
@@ -267,13 +269,13 @@ def refused(a: Monitor, b: Monitor, call: ToolCall, action: str) -> bool:
 
 
 def ends_run(found: Iterable[Violation]) -> bool:
-    """Whether violations by what has happened end a run whose calls are all held."""
+    """Whether violations by past events end a run whose calls are all gated."""
     later = {*LIMITS, "budget", "circuit_breaker"}
     return any(v.action == "cancel" or (v.action == "deny" and v.kind not in later) for v in found)
 
 
 def next_run(brute: Brute, a: Monitor, b: Monitor, run: int, ended: type[ev.Event]) -> bool:
-    """A run ends, and the next begins; whether the stack lets it."""
+    """A run ends, and the next starts; whether the stack allows it."""
     for monitor in (a, b):
         monitor.observe(ended(run_id=f"run-{run}"))
     return not brute.weighed(a, b, ev.RunStarted(run_id=f"run-{run + 1}"), ev.TurnStarted(turn=1))
@@ -283,7 +285,7 @@ _REPORTED: Final = ("finished", "denied", "granted", "exercised", "violated", "q
 
 
 def _key(node: Node) -> tuple[Any, ...]:
-    """What later calls depend on: not what is kept of the ids of calls that are over, and of reports."""
+    """The state that later calls depend on: without the ids of finished calls and of reports."""
     written = []
     for snapshot in node[:2]:
         state = msgspec.json.decode(snapshot)
@@ -294,7 +296,7 @@ def _key(node: Node) -> tuple[Any, ...]:
 
 
 class Walk:
-    """One long session, at random."""
+    """One long random session."""
 
     def __init__(self, brute: Brute, question: Pair, context: RunContext, rng: random.Random) -> None:
         self.brute, self.rng, self.question = brute, rng, question
@@ -317,7 +319,7 @@ class Walk:
         return False
 
     def step(self) -> bool:
-        """Something happens; whether the session is over."""
+        """One event; whether the session has ended."""
         chance = self.rng.random()
         if self.open and (chance < 0.3 or len(self.open) > 2):
             call = self.open.pop(self.rng.randrange(len(self.open)))
@@ -340,17 +342,17 @@ class Walk:
         return self.called()
 
     def happens(self, event: ev.Event) -> bool:
-        """An event; what the stack denies of it ends the run."""
+        """An event; if the stack denies it, the run ends."""
         return self.brute.weighed(self.a, self.b, event) and self.again(ev.RunCancelled)
 
     def again(self, ended: type[ev.Event]) -> bool:
-        """Another run begins."""
+        """Another run starts."""
         lives = next_run(self.brute, self.a, self.b, self.run, ended)
         self.run, self.turn, self.open, self.held = self.run + 1, 1, [], []
         return not lives
 
     def subagent(self) -> dict[str, Any]:
-        """Now and then a call is a sub-agent's, of the response that began it, where rules do not count responses."""
+        """Sometimes a call is a subagent's, of its parent's response, unless rules count responses."""
         if self.brute.runs or not self.open or self.rng.random() < 0.7:
             return {}
         return {"parent_tool_call_id": self.open[0].id, "turn": self.rng.randint(1, self.turn)}
@@ -377,7 +379,7 @@ class Walk:
 
 
 def contexts(question: Pair) -> list[RunContext]:
-    """Every context with the fields that a `when` asks for."""
+    """Every context with the fields that a `when` reads."""
     if question.context is not None:
         return [question.context]
     fields = [name for name in CONTEXTS if f"$.{name}" in question.says]
@@ -386,7 +388,7 @@ def contexts(question: Pair) -> list[RunContext]:
 
 
 def both_ways(question: Pair, rng: random.Random) -> list[Brute]:
-    """The searches that answer a question by force."""
+    """The brute-force searches that answer a question."""
     tools = question.tools or ()
     mine, other = (compile_policy(each, tools=tools) for each in (played(question.stack), question.other))
     strict = question.question in ("keeps", "reach")
@@ -395,7 +397,7 @@ def both_ways(question: Pair, rng: random.Random) -> list[Brute]:
 
 
 def compared(question: Pair, rng: random.Random, *, depth: int = DEPTH, walks: int = 6) -> tuple[Any, int]:
-    """The answer to a question, once force agrees, and how many calls all sessions of were tried."""
+    """The answer to a question, once brute force agrees, and the length up to which all sessions were tried."""
     answer = verify(question.stack, **question.arguments, steps=MOST_WORK)
     if not isinstance(answer, Proved | Refuted):
         return answer, 0
@@ -422,7 +424,7 @@ def compared(question: Pair, rng: random.Random, *, depth: int = DEPTH, walks: i
 
 
 def sanity_compared(question: Pair, rng: random.Random, *, depth: int) -> list[str]:
-    """The findings about a stack by itself, once force agrees with each answer that they rest on."""
+    """The findings about a single stack, once brute force agrees with each answer that they depend on."""
 
     def prove(stack: Policy, **keywords: Any) -> Any:
         ((kind, argument),) = keywords.items()
@@ -451,7 +453,7 @@ def sanity_compared(question: Pair, rng: random.Random, *, depth: int) -> list[s
 
 
 def proofs(seed: int, number: int) -> Share:
-    """So many pairs, each answered as force answers it; what is unknown by its cause."""
+    """This many pairs, each with the same answer by brute force; unknown ones by their cause."""
     counts: Counter[str] = Counter()
     found = []
     for n in range(PAIRS):

@@ -1,4 +1,4 @@
-"""Lines that a client writes to `proctor mcp`, most of them nearly what the protocol has."""
+"""Lines that a client writes to `proctor mcp`, most of them almost valid."""
 
 import json
 import random
@@ -23,7 +23,7 @@ _ODD: Final = [
 
 
 class Lines:
-    """Lines of a client, most of them nearly what the protocol has."""
+    """Lines of a client, most of them almost valid."""
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng

@@ -1,8 +1,7 @@
-"""What a client writes to `proctor mcp`, byte by byte, and what reaches the server behind it.
+"""Bytes that a client writes to `proctor mcp`, and the lines that reach the server.
 
-A way past is a line to the server that a lenient reader takes for a call which the gate has not permitted with this
-name and these arguments, a message that is none of the protocol's, or an answer that is told, or recorded, as another
-call's.
+A bypass is a line to the server that a lenient parser takes for a call which the gate has not allowed with this name
+and these arguments, a message outside the protocol, or an answer that is passed on, or recorded, as another call's.
 """
 
 import json
@@ -37,7 +36,7 @@ Reader: TypeAlias = Callable[[Pairs], dict[str, Any]]
 
 
 class Server:
-    """Answers each call with the token of its arguments, some of them late, and keeps every line it got."""
+    """Answers each call with the token of its arguments, some of them late, and stores every received line."""
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
@@ -46,7 +45,7 @@ class Server:
         self.lines: list[str] = []
 
     async def send(self, item: SessionMessage) -> None:
-        """What the proxy passes on, as its transport writes it."""
+        """The proxy's output, as its transport writes it."""
         self.lines.append(item.message.model_dump_json(by_alias=True, exclude_unset=True))
         message = json.loads(self.lines[-1])
         if "method" not in message or "id" not in message:
@@ -67,17 +66,17 @@ class Server:
         self._send.send_nowait(SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False)))
 
     def answer_all(self) -> None:
-        """Answer whatever is held."""
+        """Answer all held requests."""
         while self._held:
             self._say(self._held.pop())
 
     def close(self) -> None:
-        """Nobody asks any more."""
+        """No more requests follow."""
         self._send.close()
         self._receive.close()
 
     def ask(self) -> None:
-        """Ask the client something, so that an answer of it may be one."""
+        """Send the client a request, so that it may answer one."""
         line = '{"jsonrpc":"2.0","id":1,"method":"ping"}'
         self._send.send_nowait(SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False)))
 
@@ -102,7 +101,7 @@ class Session:
         self.sent: list[bytes] = []
 
     async def play(self) -> None:
-        """Write lines in pieces of any size, then wait for what is under way, and hang up."""
+        """Write lines in pieces of any size, then wait for open requests, and disconnect."""
         reads, writes = os.pipe()
         client = StdioClient(reads)
         desk = SharedByConnections(
@@ -158,13 +157,13 @@ class Session:
             self.outcomes[event.tool_call_id] = event
 
     async def send(self, item: SessionMessage) -> None:
-        """What the client is told."""
+        """The messages that the client gets."""
         self.received.append(json.loads(item.message.model_dump_json(by_alias=True, exclude_unset=True)))
         if self.received[-1].get("id") == "last":
             self._answered.set()
 
     def found(self) -> Iterator[str]:
-        """What must not be."""
+        """The bypasses."""
         permitted = Counter(_shown(call.name, call.input) for call in self.permitted)
         for line in self._server.lines:
             for reader in _READERS:
@@ -183,7 +182,7 @@ class Session:
                 yield f"{call} failed, and is recorded as completed"
 
     def _was_permitted(self, params: dict[str, Any], reader: Reader) -> bool:
-        """Whether the gate has permitted what this reader has: the same call, no path that the gate did not see."""
+        """Whether the gate has allowed this parser's result: the same call, and no path that the gate did not see."""
         given = params.get("arguments") or {}
         for call in self.permitted:
             written = json.dumps(call.input)
@@ -205,7 +204,7 @@ def _shown(name: Any, given: Any) -> str:
 
 
 def _paths(given: Any) -> int:
-    """How many inputs called `path`, which the policy speaks of, are in there."""
+    """How many inputs called `path`, which the policy reads, are in there."""
     if isinstance(given, dict):
         return sum((key == "path") + _paths(value) for key, value in given.items())
     return sum(map(_paths, given)) if isinstance(given, list) else 0
@@ -216,12 +215,12 @@ def _read(line: str, reader: Reader) -> Any:
 
 
 def _folded(pairs: Pairs) -> dict[str, Any]:
-    """Keys without regard to case, up to where a string of C ends."""
+    """Keys case-insensitively, up to where a C string ends."""
     return {key.casefold().partition("\0")[0]: value for key, value in pairs}
 
 
 _READERS: Final[tuple[Reader, ...]] = (dict, lambda pairs: dict(reversed(pairs)), _folded)
-"""What readers have of the pairs of an object: the last of two keys, the first, or without regard to case."""
+"""How parsers read the pairs of an object: the last of two keys, the first, or case-insensitively."""
 
 
 def proxy_wire(seed: int, number: int, sessions: int = SESSIONS) -> Share:

@@ -1,4 +1,4 @@
-"""Four processes on one created run, and on the runs of one session: a share is some rounds of each."""
+"""Four processes race for one created run, and for the runs of one session: a share is some rounds of each."""
 
 import random
 import tempfile
@@ -21,7 +21,7 @@ PROCESSES: Final = 4
 
 
 def races(seed: int, number: int) -> Share:
-    """One share. Who comes first is the machine's own: neither seed nor number brings it again."""
+    """One share. Which process is first depends on the machine: neither seed nor number reproduces it."""
     chance = random.Random(f"{seed}/{number}")
     found = []
     for n in range(ROUNDS):
@@ -32,7 +32,7 @@ def races(seed: int, number: int) -> Share:
 
 
 def _raced(path: Path, *, several: bool) -> Iterator[str]:
-    """One race, for one run or for several runs of one session; what is wrong with what came of it."""
+    """One race, for one run or for several runs of one session; what is wrong with the outcome."""
     wanted = [f"r{n}" for n in range(PROCESSES)] if several else ["r0"] * PROCESSES
     in_store(path, partial(_create, sorted(set(wanted))))
     lines = _executed(path, wanted)
@@ -56,7 +56,7 @@ async def _create(runs: list[str], store: Store) -> None:
 
 
 def _executed(path: Path, runs: list[str]) -> list[str]:
-    """What the processes say, let go at the same moment."""
+    """The output of the processes, released at the same moment."""
     with ExitStack() as opened:
         processes = [opened.enter_context(process(str(path), "execute")) for _ in runs]
         for each in processes:

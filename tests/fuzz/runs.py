@@ -23,7 +23,7 @@ from .simulated import simulated
 
 
 class Run(msgspec.Struct, frozen=True):
-    """A long run: what it does in a sentence, and one share of it by seed and number."""
+    """A long run: its description in a sentence, and the function that runs one share of it by seed and number."""
 
     does: str
     share: Callable[[int, int], Share]

@@ -1,4 +1,4 @@
-"""Whole supervised sessions of generated policies: the monitor against the naive reading of `tests/reference`."""
+"""Whole supervised sessions under generated policies: the monitor against the reference in `tests/reference`."""
 
 from typing import Final
 
@@ -30,7 +30,7 @@ _COUNTED: Final = {
 
 
 def sessions(seed: int, number: int) -> Share:
-    """Sessions under policies of one kind; the kinds take turns."""
+    """Sessions under policies of one kind; the kinds alternate."""
     kind = KINDS[number % len(KINDS)]
     try:
         seen = judged_alike(kind, _SOME, supervised, also=[ASKS], seeded=seed * 1_000_003 + number)

@@ -1,4 +1,4 @@
-"""Real shells in a closed room: a process namespace, a folder of its own, stubs for programs, bounds on all."""
+"""Real shells in isolation: a process namespace, a folder of their own, stubs for programs, and limits."""
 
 import os
 import shlex
@@ -43,7 +43,7 @@ _NAMESPACE: Final = ("/usr/bin/unshare", "-rpf", "--mount-proc", "--kill-child")
 
 
 def can_be_closed() -> bool:
-    """Whether this machine has the shells, and lets us make process namespaces."""
+    """Whether this machine has the shells and allows process namespaces."""
     needed = (_NAMESPACE[0], "/bin/bash", "/bin/dash")
     return (
         all(map(os.path.exists, needed)) and subprocess.run([*_NAMESPACE, "/bin/true"], check=False).returncode == 0
@@ -54,7 +54,7 @@ class Room:
     """Where lines run.
 
     Args:
-        folder: an empty folder, used for this only.
+        folder: an empty folder, used only for this.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -72,17 +72,17 @@ class Room:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What finds the stubs and the real programs that run them, and nothing else."""
+        """The search path of the stubs and the real programs that run them, and nothing else."""
         return {"PATH": str(self._stubs), "TRACE": ""}
 
     def run(self, shell: Sequence[str], lines: Sequence[str], *, timeout_s: float, forks: bool) -> bool:
-        """Run lines, one after the other; whether they ended in time, and without ending what runs them.
+        """Run lines, one after the other; whether they ended in time, without ending their shell.
 
         Args:
             shell: the shell with its options, the last of which is `-c`.
-            lines: what it reads.
-            timeout_s: seconds that all of them may take.
-            forks: whether one shell forks for each line and evaluates it, with functions for stubs where no other
+            lines: the lines.
+            timeout_s: seconds for all of them.
+            forks: whether one shell forks for each line and evaluates it, with functions for stubs if no other
                 program runs them, which is faster than a new shell and programs.
         """
         shutil.rmtree(self._traces)
@@ -103,7 +103,7 @@ class Room:
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 check=False,
-                start_new_session=True,  # a namespace does not hold `kill 0`
+                start_new_session=True,  # a namespace does not contain `kill 0`
             )
         except subprocess.TimeoutExpired:
             return False
@@ -118,7 +118,7 @@ class Room:
         return {words[0] for words in self.commands(number)}
 
     def commands(self, number: int) -> set[tuple[str, ...]]:
-        """The stubs that a line of the last run has run, each with its words."""
+        """The stubs that a line of the last run has run, each with its arguments."""
         trace = self._traces / str(number)
         written = trace.read_bytes().decode(errors="surrogateescape") if trace.exists() else ""
         return {tuple(record.removesuffix("\037").split("\037")) for record in written.split("\036")[1:]}
@@ -137,7 +137,7 @@ class Room:
         return "\n".join([*script, "/bin/sleep 0.05", "exit 0"])
 
     def place(self, place: Path) -> Path:
-        """A folder with two files that name a stub, and a program that runs it in no place for programs."""
+        """A folder with two files that name a stub, and a program that runs it from a non-standard folder."""
         place.mkdir(exist_ok=True)
         for name in ("a", "f"):
             (place / name).write_text("red\n")

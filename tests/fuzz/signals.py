@@ -1,4 +1,4 @@
-"""`proctor run` signalled or killed at any moment of its start, its work and its end: a share is some moments."""
+"""`proctor run`, signalled or killed at any moment of its start, its work and its end: a share is some moments."""
 
 import os
 import random
@@ -24,7 +24,7 @@ from .ledger import Share
 MOMENTS: Final = 24
 """Of one share."""
 AFTER_IMPORTS: Final = 350
-"""Of a run's moments, those after everything is read in, about."""
+"""Roughly the number of a run's moments after all imports."""
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL)
 PROGRAM: Final = """
 import atexit, os, signal, sys, threading
@@ -53,15 +53,15 @@ if moment == 0:
 sys.addaudithook(look)
 main()
 """
-"""Signals itself, once: at the n-th thing that the interpreter tells its audit hooks of (an import, a file, ...), or
-when it is told that the agent is at work, if that comes first.
+"""Signals itself, once: at the n-th event of the interpreter's audit hook (an import, a file, ...), or when the agent
+is reported to be working, if that comes first.
 """
 PROCTOR: Final = (sys.executable, "-m", "proctor")
 POLICY: Final = "{name: open, limits: {max_tool_calls: 9}}"
 
 
 class Ran(NamedTuple):
-    """How the program ended: its exit code, and what it wrote."""
+    """The exit code of the program, and its output."""
 
     code: int
     out: str
@@ -84,10 +84,10 @@ def signals(seed: int, number: int) -> Share:
 
 
 def signalled(moment: int, sent: signal.Signals, *, ends: bool) -> tuple[list[str], list[str]]:
-    """How a run that is signalled at that moment has ended, if there is one, and what is wrong afterwards.
+    """The outcome of a run that is signalled at that moment, if there is one, and what is wrong afterwards.
 
-    Its agent `ends` at once, or else never, and is then signalled once it is at work, if it was not before. What
-    SIGKILL leaves behind is ended by `proctor reap`.
+    Its agent `ends` at once or never. In the latter case it is signalled once it is working, if it was not before.
+    `proctor reap` ends leftovers of SIGKILL.
     """
     with tempfile.TemporaryDirectory() as folder:
         store, agent = Path(folder, "s.db"), f"{'true' if ends else 'sleep 86400'} && echo {uuid.uuid4().hex}"
@@ -103,7 +103,7 @@ def signalled(moment: int, sent: signal.Signals, *, ends: bool) -> tuple[list[st
 
 @cache
 def _latest() -> int:
-    """How many moments a run has whose agent ends at once."""
+    """The number of moments of a run whose agent ends at once."""
     with tempfile.TemporaryDirectory() as folder:
         return int(_run(0, signal.SIGINT, Path(folder, "s.db"), "true").err.split()[-1])
 
@@ -135,8 +135,8 @@ def _run(moment: int, sent: signal.Signals, store: Path, agent: str) -> Ran:
 
 
 def _wrong(ran: Ran, sent: signal.Signals, statuses: list[str], *, ends: bool) -> list[str]:
-    """A signal before there is a run may end the program as it ends any; afterwards the run's end says the code. Who
-    kills it may come too late, or before a run that was created has started: nobody reaps that one.
+    """A signal before a run exists may end the program as usual; afterwards, the run's end has the exit code. A kill
+    may come too late, or before a created run has started, which nobody reaps.
     """
     codes = {"failed": -sent, "created": -sent} if sent is signal.SIGKILL else {"cancelled": 3}
     if ends:

@@ -1,4 +1,4 @@
-"""A whole supervisor on virtual time, a thousand seeds a share."""
+"""A whole supervisor in virtual time, a thousand seeds a share."""
 
 import structlog
 

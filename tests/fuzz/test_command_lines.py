@@ -1,4 +1,4 @@
-"""A short, seeded part of the long run of command lines."""
+"""A short, seeded part of the long run on command lines."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from tests.fuzz.shells import can_be_closed
 
 @pytest.mark.skipif(not can_be_closed(), reason="needs bash, dash and process namespaces")
 @pytest.mark.parametrize("number", range(4))
-def test_real_shells_run_nothing_that_the_reading_does_not_see(number: int) -> None:
+def test_real_shells_run_no_command_that_the_parser_misses(number: int) -> None:
     """The same lines each time; the last result of the long run is in docs/agents/shell.md."""
     if not Path(ZSH[0]).exists():
         pytest.skip("needs zsh: apt-get install zsh")

@@ -1,4 +1,4 @@
-"""A short part of the long runs of faults, and what they would find."""
+"""A short part of the long runs on faults."""
 
 import random
 import signal
@@ -16,24 +16,24 @@ from .ledger import Share
 ROOT = Path(__file__).parents[2]
 
 
-def test_the_long_runs_start_as_their_page_says() -> None:
-    """By `python -m`, where no test's folder is on the path."""
+def test_the_long_runs_start_as_documented() -> None:
+    """With `python -m`, with no test's folder on the path."""
     listed = subprocess.run([sys.executable, "-m", "tests.fuzz", "--help"], capture_output=True, text=True, cwd=ROOT)
 
     assert listed.returncode == 0, listed.stderr
     assert "chaos-postgres" in listed.stdout
 
 
-def test_a_log_that_is_cut_off_loses_nothing_that_fits_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A few bytes' places of a small store; the long run cuts larger ones at many."""
+def test_a_truncated_log_loses_nothing_before_the_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At a few bytes of a small store; the long run truncates larger ones at many."""
     monkeypatch.setattr(power, "BATCHES", 12)
     monkeypatch.setattr(power, "CUTS", 6)
 
     assert power.power(1, 0).found == []
 
 
-def test_a_caller_that_goes_away_leaves_a_whole_record(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On both event loops, after some checkpoints; the long run takes many."""
+def test_a_cancelled_caller_leaves_a_complete_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On both event loops, after some checkpoints; the long run uses many."""
     monkeypatch.setattr(cancels, "RUNS", 40)
     share = cancels.cancels(1, 0)
 
@@ -43,7 +43,9 @@ def test_a_caller_that_goes_away_leaves_a_whole_record(monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("sent", signals.SIGNALS)
 def test_a_signal_at_any_moment_leaves_no_unfinished_run(sent: signal.Signals) -> None:
-    """At some moments; the long run takes many. What was killed is ended by the next who looks."""
+    """At some moments; the long run uses many. Leftovers of a kill are ended by the next process that
+    uses the store.
+    """
     chance, latest = random.Random(sent), signals._latest()
     moments = [chance.randint(first, latest) for first in (1, latest - signals.AFTER_IMPORTS)]
     found = [signals.signalled(moment, sent, ends=False)[1] for moment in moments]
@@ -54,8 +56,8 @@ def test_a_signal_at_any_moment_leaves_no_unfinished_run(sent: signal.Signals) -
 @pytest.mark.parametrize(
     "run", [chaos.on_sqlite, pytest.param(chaos.on_postgres, marks=needs_own_server)], ids=["sqlite", "postgres"]
 )
-def test_trouble_breaks_no_record(run: Callable[[int, int], Share], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Some seconds of it; the long run makes trouble for minutes."""
+def test_disturbances_corrupt_no_log(run: Callable[[int, int], Share], monkeypatch: pytest.MonkeyPatch) -> None:
+    """For some seconds; the long run takes minutes."""
     monkeypatch.setattr(chaos, "SECONDS", 6.0)
     share = run(1, 0)
 
@@ -65,7 +67,7 @@ def test_trouble_breaks_no_record(run: Callable[[int, int], Share], monkeypatch:
 
 @pytest.mark.parametrize("number", [0, 1], ids=["asyncio", "trio"])
 def test_many_sessions_leave_nothing_behind(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A few of them, with all that goes on beside; the long run starts 2,000."""
+    """A few, with all other activity; the long run starts 2,000."""
     monkeypatch.setattr(load, "SESSIONS", 30)
     share = load.on_sqlite(1, number)
 

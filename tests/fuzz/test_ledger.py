@@ -1,11 +1,11 @@
-"""The long runs add up, and the page about them says what they have shown."""
+"""The results of the long runs are added up, and the page about them is current."""
 
 from tests.fuzz.ledger import PAGE, Result, page_with, read_results, table
 from tests.fuzz.runs import RUNS
 
 
 def test_the_page_has_the_results() -> None:
-    """`python -m tests.fuzz` writes them; it names every run with what it compares, and what was found by number."""
+    """`python -m tests.fuzz` writes them. The page names every run, what it compares, and the number of failures."""
     page = PAGE.read_text()
     rows = table({"a": Result(seed=1, counts={"lines": 1000}), "b": Result(seed=2, found=["x"])}).splitlines()[2:]
 

@@ -1,12 +1,12 @@
-"""Short, seeded parts of the long runs of wires and of call ids."""
+"""Short, seeded parts of the long runs on protocols and on call ids."""
 
 import pytest
 
 from tests.fuzz.call_ids import ids_on
 
 
-def test_what_is_written_to_the_proxy_gets_nothing_past_it() -> None:
-    """And most kinds of things are among it."""
+def test_no_bytes_to_the_proxy_evade_the_gate() -> None:
+    """Most kinds of messages occur."""
     pytest.importorskip("mcp", reason="needs the MCP library: pip install '.[mcp]'")
     from tests.fuzz.proxy_wire import proxy_wire
 
@@ -17,8 +17,8 @@ def test_what_is_written_to_the_proxy_gets_nothing_past_it() -> None:
     assert share.counts["calls put to the gate"] > share.counts["permitted"]
 
 
-def test_what_is_written_to_the_hook_gets_nothing_past_it() -> None:
-    """And most kinds of things are among it."""
+def test_no_bytes_to_the_hook_evade_the_gate() -> None:
+    """Most kinds of inputs occur."""
     from tests.fuzz.hook_wire import hook_wire
 
     share = hook_wire(0, 0, stores=1)
@@ -32,8 +32,8 @@ def test_what_is_written_to_the_hook_gets_nothing_past_it() -> None:
 @pytest.mark.parametrize(
     "name", ["function", "hook", "langchain", "openai-agents", "proxy", "pydantic-ai", "replay", "scripted", "shell"]
 )
-def test_ids_that_come_again_get_nothing_past_a_policy(name: str) -> None:
-    """On each adapter that lives in this process; the clients have theirs in tests/attacks."""
+def test_reused_ids_evade_no_rule(name: str) -> None:
+    """On each adapter in this process; tests/attacks has the clients."""
     for needed in ("mcp", "langchain", "agents", "pydantic_ai"):
         pytest.importorskip(needed, reason="needs the frameworks: pip install '.[all]'")
     from tests.fuzz.id_drivers import IN_PROCESS

@@ -1,8 +1,8 @@
-"""A worker of the chaos run, as a process of its own: `python -m tests.fuzz.workers STORE LEASE_S SLOW BACKEND`.
+"""A worker of the chaos run, as a separate process: `python -m tests.fuzz.workers STORE LEASE_S SLOW BACKEND`.
 
 It executes the created runs of the store, several at a time, in competition with the other workers. Lines written:
 `working`, `ack SESSION SEQ RUN TYPE` for each stored event, `ran RUN CALL` for each call that really ran. While the
-file SLOW is there, every commit takes 7 seconds: what was appended is stored, and the answer comes late.
+file SLOW exists, every commit takes 7 seconds: the events are stored, and the answer is late.
 """
 
 import os
@@ -39,7 +39,7 @@ rules:
 
 
 class SlowCommits:
-    """A store whose commits take long while a file is there."""
+    """A store whose commits are slow while a file exists."""
 
     slow = Path()
 
@@ -64,12 +64,12 @@ def name_of(number: int) -> tuple[str, str]:
 
 
 def tenant_of(run_id: str) -> str:
-    """Whose run it is: some sessions go on at once under one tenant's budgets."""
+    """Its tenant: some concurrent sessions share one tenant's budgets."""
     return f"t{int(run_id[1:]) // 12}"
 
 
 def agent(run_id: str) -> FakeAdapter:
-    """What a run does is drawn from its name; each message and each usage of it is unlike the others."""
+    """A run's actions are drawn from its name; each of its messages and usage reports is unique."""
     chance = random.Random(run_id)
 
     def call(n: int) -> Ask:
@@ -87,7 +87,7 @@ def agent(run_id: str) -> FakeAdapter:
 
 
 def acknowledge(event: Event) -> None:
-    """What is published is stored."""
+    """Published events are stored."""
     os.write(1, f"ack {place_of(event)}\n".encode())
 
 
@@ -114,7 +114,9 @@ async def _one_after_another(store: Any, supervisor: Supervisor) -> None:
             context = RunContext(tenant=tenant_of(run.run_id))
             handle = await supervisor.execute(agent(run.run_id), run.run_id, policies=policies, context=context)
             await handle.wait_finished()
-        except ProctorError:  # another was quicker or has its session, its budget is used up, the store is away
+        except (
+            ProctorError
+        ):  # another was quicker or has its session, its budget is exhausted, or the store is unavailable
             await anyio.sleep(0.05)
 
 

@@ -1,1 +1,1 @@
-"""Mutants of the product, each run against the tests that should notice: `python -m tests.mutation`."""
+"""Mutants of the product, each run against the tests that should notice it: `python -m tests.mutation`."""

@@ -1,10 +1,10 @@
-"""Run mutants, and say which of them no test noticed.
+"""Run mutants, and list those that no test noticed.
 
-python -m tests.mutation --minutes 10                  # of all areas, going on from where it stopped
+python -m tests.mutation --minutes 10                  # of all areas, continuing where it stopped
 python -m tests.mutation gate limits --minutes 5       # of two
-python -m tests.mutation --again --seconds 60          # those that survived, under more tests
+python -m tests.mutation --again --seconds 60          # the survivors, under more tests
 python -m tests.mutation stores --under tests/adapters/stores   # of one, under these tests
-python -m tests.mutation --show 'policies/rules/count.py ...'   # one mutant, as a difference
+python -m tests.mutation --show 'policies/rules/count.py ...'   # one mutant, as a diff
 """
 
 import argparse
@@ -76,7 +76,7 @@ def _mutants(module: str) -> list[Mutant]:
 
 
 def _in_turn(found: list[Mutant], owners: dict[str, str], order: random.Random) -> list[Mutant]:
-    """One of each area after another, drawn by chance: however many are run, they are a sample of every area."""
+    """One of each area in turn, drawn at random: any number of them is a sample of every area."""
     order.shuffle(found)
     drawn: Counter[str] = Counter()
     turns: dict[str, int] = {}

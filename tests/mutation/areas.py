@@ -1,4 +1,4 @@
-"""What is mutated, and the tests that may notice."""
+"""The mutated modules, and the tests that may notice."""
 
 from pathlib import Path
 from typing import Final
@@ -27,7 +27,7 @@ AREAS: Final[dict[str, tuple[str, ...]]] = {
     "operations": ("adapters/operations/*.py",),
     "web": ("adapters/web/*.py",),
 }  # fmt: skip
-"""Patterns of paths from the root of the repository, by area. A file that is in several counts in the first."""
+"""Patterns of paths from the root of the repository, by area. A file in several areas counts in the first."""
 
 OWN_PROCESSES: Final[dict[str, tuple[str, ...]]] = {
     "guardian": ("tests/adapters/kit/test_process_tree.py", "tests/attacks/test_process_trees.py"),
@@ -48,27 +48,27 @@ TESTS: Final = (
     *("tests/attacks/test_usage_that_lies.py", "tests/attacks/test_store_goes_away.py"),
     *("tests/attacks/test_budgets.py", "tests/attacks/test_answers.py"),
 )
-"""Those that run a policy, a machine or a supervised run in the process of the test."""
+"""Tests that run a policy, a machine or a supervised run in their own process."""
 
 _LEFT_OUT: Final = (
     *("test_differential_exhaustive", "test_hostile_sessions", "reading/test_"),
     *("shell/test_parser", "analysis/test_reachability"),
     *("test_conformance_suites", "test_subscriptions"),
 )
-"""What takes long there for the little that it reaches, or reaches all of it."""
+"""Tests that take long for what they reach, or reach everything."""
 
 QUICK: Final = (*TESTS, *(f"--ignore-glob=*/{name}*" for name in _LEFT_OUT))
-"""Arguments of pytest: tests of which it is recorded what they reach."""
+"""Arguments of pytest: the tests whose reach is recorded."""
 
 
 def modules_of(area: str) -> list[str]:
-    """The paths of an area's modules, sorted; not those that only import."""
+    """The paths of an area's modules, sorted; without those that only import."""
     found = {path for pattern in AREAS[area] for path in ROOT.glob(pattern)}
     return sorted(str(path.relative_to(ROOT)) for path in found if path.name != "__init__.py")
 
 
 def area_of_modules() -> dict[str, str]:
-    """The area of each module that is mutated."""
+    """The area of each mutated module."""
     owners: dict[str, str] = {}
     for area in AREAS:
         for module in modules_of(area):

@@ -1,4 +1,4 @@
-"""A copy of the product in which one module at a time is another, and the process namespace its tests run in."""
+"""A copy of the product in which one module at a time is replaced, and the process namespace of its tests."""
 
 import os
 import resource
@@ -19,7 +19,7 @@ from .areas import ROOT
 FOLDERS: Final = ("policies", "supervisor", "adapters")
 CONTAINED: Final = ("unshare", "-rpf", "--mount-proc", "--kill-child")
 _GUARDIAN: Final = (sys.executable, "-I", "-S", guardian.__file__, str(guardian.NO_PIPE), str(resource.RLIM_INFINITY))
-"""Ends with us what it starts, which is not marked as a run's."""
+"""Its children are ended with us; they are not marked as a run's."""
 _NOT_NEEDED: Final = ("cacheprovider", "langsmith_plugin", "xdist")
 _PYTEST: Final = ("-m", "pytest", "-q", "-x", "--tb=no", "-rN", "-o", "addopts=--import-mode=importlib")
 
@@ -27,7 +27,7 @@ _PYTEST: Final = ("-m", "pytest", "-q", "-x", "--tb=no", "-rN", "-o", "addopts=-
 class Arena:
     """A copy of the product.
 
-    A mutant of the process tree ends every process that it can see: in a namespace of its own that is itself.
+    A mutant of the process tree ends every process that it sees: in a namespace of its own, that is only itself.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -45,11 +45,11 @@ class Arena:
         self._edits = 0
 
     def path(self, module: str) -> Path:
-        """Where the copy of a module is, given its path in the repository."""
+        """The copy's path of a module, given its path in the repository."""
         return self._package / module
 
     def pytest(self, *arguments: str, env: dict[str, str], pipes: Sequence[int] = ()) -> subprocess.Popen[bytes]:
-        """Start pytest over the copy, in a process namespace that ends with it and with us.
+        """Start pytest on the copy, in a process namespace that ends with it and with us.
 
         Args:
             arguments: in addition to ours.
@@ -72,12 +72,12 @@ class Arena:
 
     @contextmanager
     def edited(self, module: str, text: str) -> Iterator[None]:
-        """The copy with another text for one module: what is imported from now on is that."""
+        """The copy with another text for one module, which is imported from now on."""
         path = self.path(module)
         kept, stat = path.read_bytes(), path.stat()
         self._edits += 1
         path.write_text(text)
-        os.utime(path, (0, self._edits))  # no byte code is of that time
+        os.utime(path, (0, self._edits))  # no byte code has that time
         try:
             yield
         finally:
@@ -86,8 +86,8 @@ class Arena:
 
 
 def _environment(folder: Path) -> Path:
-    """The Python of a virtual environment that has the copy and our packages: a process that heeds no variables, as
-    those of the hook, imports the copy too.
+    """The Python of a virtual environment with the copy and our packages, so that a process that ignores variables,
+    as a hook's, imports the copy too.
     """
     venv.create(folder / "venv", symlinks=True)
     site_packages = folder / "venv" / sysconfig.get_path("purelib", vars={"base": ""}).lstrip("/")
@@ -97,6 +97,6 @@ def _environment(folder: Path) -> Path:
 
 
 def can_contain() -> bool:
-    """Whether this machine lets us make process namespaces."""
+    """Whether this machine allows process namespaces."""
     found = shutil.which(CONTAINED[0])
     return found is not None and subprocess.run([*CONTAINED, "true"], check=False).returncode == 0

@@ -1,4 +1,4 @@
-"""A process namespace inside this one, for what one mutant does to processes and files."""
+"""A process namespace inside this one, for the effects of one mutant on processes and files."""
 
 import ctypes
 import os
@@ -14,15 +14,15 @@ _libc: Final = ctypes.CDLL(None, use_errno=True)
 
 
 def contained(work: Callable[[], NoReturn], *, limit_s: float, scratch: str) -> int | None:
-    """Run work in a copy of this process that sees no other, and end all it started.
+    """Run work in a copy of this process that sees no other, and end everything it started.
 
     Args:
         work: ends the process itself.
-        limit_s: seconds by the clock.
-        scratch: a folder that is empty for it, and gone after.
+        limit_s: seconds of wall-clock time.
+        scratch: an empty folder for it, removed afterwards.
 
     Returns:
-        Its exit code, negative for a signal as `subprocess` has it; None if it took too long.
+        Its exit code, negative for a signal as in `subprocess`; None if it took too long.
     """
     reading, writing = os.pipe()
     outer = os.fork()
@@ -50,7 +50,7 @@ def _first(work: Callable[[], NoReturn], scratch: str, writing: int) -> None:
 
 
 def _wait_for_all(work: Callable[[], NoReturn], scratch: str, writing: int) -> None:
-    """Fork the work, wait for it as for whatever it leaves, and tell how it ended."""
+    """Fork the work, wait for it and for its leftovers, and report its exit code."""
     _succeeded(_libc.prctl(1, signal.SIGKILL))  # PR_SET_PDEATHSIG
     _succeeded(_libc.mount(b"proc", b"/proc", b"proc", 0, None))
     _succeeded(_libc.mount(b"tmpfs", scratch.encode(), b"tmpfs", 0, None))

@@ -18,14 +18,14 @@ _CALCULATED: Final[dict[type[ast.operator], type[ast.operator]]] = {
 }
 _CALLED: Final = {"min": "max", "max": "min", "any": "all", "all": "any"}
 _NOT_CODE: Final = (ast.JoinedStr, ast.Assert, ast.Import, ast.ImportFrom, ast.Raise)
-"""Texts for people, and what holds unless the code itself is wrong. A raise is removed, not changed."""
+"""Texts for people, and assertions about our own code. A raise is removed, not changed."""
 _DEFINITIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _NOT_FIELDS: Final = {"annotation", "returns", "decorator_list", "bases", "keywords", "type_params"}
-"""Of a definition: not what it does. `keywords` of a call are looked at."""
+"""Parts of a definition that are not its behaviour. `keywords` of a call are mutated."""
 
 
 class Mutant(msgspec.Struct, frozen=True):
-    """One change: where it is, what stood there and what stands there now; `again` counts the like before it."""
+    """One change: its position, the original and the replacement; `again` counts equal ones before it."""
 
     file: str
     line: int
@@ -43,7 +43,7 @@ class Mutant(msgspec.Struct, frozen=True):
 
     @property
     def lines(self) -> range:
-        """The lines of what is changed; of a condition alone, where that is turned round or never holds."""
+        """The lines of the changed code; only of the condition, if that is negated or made false."""
         node = self.change[1]
         end = node.test if isinstance(node, ast.If) else node
         return range(self.line, (getattr(end, "end_lineno", None) or self.line) + 1)
@@ -59,7 +59,7 @@ class Mutant(msgspec.Struct, frozen=True):
 
 
 def mutants(file: str, text: str) -> Iterator[Mutant]:
-    """All of a module, in the order of its text."""
+    """All mutants of a module, in the order of its text."""
     seen: Counter[tuple[str, str, str]] = Counter()
     tree = ast.parse(text)
     for where, node in _sites(tree, ""):
@@ -72,7 +72,7 @@ def mutants(file: str, text: str) -> Iterator[Mutant]:
 
 
 def _sites(node: ast.AST, where: str) -> Iterator[tuple[str, ast.AST]]:
-    """What may be changed, with the function it is in."""
+    """The nodes that may be changed, with their function."""
     for name, value in ast.iter_fields(node):
         if name in _NOT_FIELDS and not isinstance(node, ast.Call):
             continue
@@ -96,7 +96,7 @@ def _is_declared(node: ast.AST) -> bool:
 
 
 def _changes(node: ast.AST) -> Iterator[ast.AST]:
-    """What may stand in place of a node."""
+    """The replacements of a node."""
     if isinstance(node, ast.stmt):
         yield from _of_statement(node)
     elif isinstance(node, ast.expr):
@@ -167,7 +167,7 @@ class _Replacing(ast.NodeTransformer):
         self._old, self._new = old, new
 
     def generic_visit(self, node: ast.AST) -> ast.AST:
-        """Not in place: the tree serves for the next mutant."""
+        """Not in place: the tree is used for the next mutant."""
         if node is self._old:
             return self._new
         made = copy.copy(node)

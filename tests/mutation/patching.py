@@ -1,4 +1,4 @@
-"""A mutant put into functions that exist already, so that nothing is imported for it."""
+"""Put a mutant into existing functions, so that nothing is imported for it."""
 
 import ast
 import gc
@@ -8,11 +8,11 @@ from types import CodeType, FunctionType
 from typing import TypeAlias
 
 Place: TypeAlias = tuple[str, str, int]
-"""File, qualified name and first line: of a function's code."""
+"""File, qualified name and first line of a function's code."""
 
 
 def functions_below(folder: str) -> dict[Place, list[FunctionType]]:
-    """The functions that exist now and are of files below a folder, by the place of their code."""
+    """The existing functions of files below a folder, by the position of their code."""
     found = defaultdict(list)
     for each in gc.get_objects():
         if isinstance(each, FunctionType) and each.__code__.co_filename.startswith(folder):
@@ -21,14 +21,14 @@ def functions_below(folder: str) -> dict[Place, list[FunctionType]]:
 
 
 def place_of(code: CodeType) -> Place:
-    """Where a function's code stands: the same for the module's code compiled again."""
+    """The position of a function's code: the same if the module is compiled again."""
     return code.co_filename, code.co_qualname, code.co_firstlineno
 
 
 def changed_code(tree: ast.Module, changed: ast.Module, file: str) -> dict[CodeType, CodeType] | None:
-    """The code of the functions in which a module differs from its changed self: as it was, and as it is.
+    """The code of the functions in which a module differs from its mutant: the original and the mutant's.
 
-    None if it differs in what runs when it is imported: constants, class bodies, defaults, decorators.
+    None if it differs in code that runs on import: constants, class bodies, defaults, decorators.
     """
     found: dict[CodeType, CodeType] = {}
     is_inside = _collect(compile(tree, file, "exec"), compile(changed, file, "exec"), found)
@@ -36,7 +36,7 @@ def changed_code(tree: ast.Module, changed: ast.Module, file: str) -> dict[CodeT
 
 
 def put(codes: dict[CodeType, CodeType], functions: dict[Place, list[FunctionType]]) -> bool:
-    """Give functions other code; False, and nothing is done, if none has it or one closes over other names."""
+    """Replace the code of functions; False, without effect, if none has it or one closes over other names."""
     pairs = [(function, code) for was, code in codes.items() for function in functions.get(place_of(was), ())]
     if not pairs or any(function.__code__.co_freevars != code.co_freevars for function, code in pairs):
         return False
@@ -46,10 +46,10 @@ def put(codes: dict[CodeType, CodeType], functions: dict[Place, list[FunctionTyp
 
 
 def _collect(was: CodeType, now: CodeType, found: dict[CodeType, CodeType]) -> bool:
-    """Whether all that differs is inside functions, which are added to those found."""
+    """Whether all differences are inside functions, which are added to those found."""
     if was == now:
         return True
-    is_function = bool(was.co_flags & inspect.CO_OPTIMIZED)  # not a module or a class
+    is_function = bool(was.co_flags & inspect.CO_OPTIMIZED)  # neither a module nor a class
     if is_function:
         found[was] = now
     elif _without_inner(was) != _without_inner(now):

@@ -1,4 +1,4 @@
-"""Which tests reach which line: recorded by a run of all of them, as a plugin of pytest."""
+"""Which tests reach which line: recorded by a run of all of them, as a pytest plugin."""
 
 import os
 from collections import defaultdict
@@ -11,18 +11,18 @@ import msgspec
 import pytest
 
 RECORD: Final = "PROCTOR_MUTANTS_REACH"
-"""Names the file in which a run of pytest with this plugin keeps what it saw."""
+"""Names the file in which a pytest run with this plugin saves its results."""
 LOOKED_AT: Final = "PROCTOR_MUTANTS_LOOKED_AT"
-"""A folder, and the paths in it of the files to look at, separated by colons."""
+"""A folder, and the paths in it of the observed files, separated by colons."""
 
 
 class Reach(msgspec.Struct, frozen=True):
-    """What a run of the tests saw.
+    """The results of a test run.
 
     Args:
-        tests: those that passed, by their ids of pytest.
-        seconds: how long each took.
-        lines: by file, by line: the places in `tests` of those that ran it.
+        tests: those that passed, by their pytest ids.
+        seconds: the duration of each.
+        lines: by file, by line: the indices in `tests` of those that ran it.
         imported: by file: lines that ran before any test.
     """
 
@@ -32,7 +32,7 @@ class Reach(msgspec.Struct, frozen=True):
     imported: dict[str, set[int]]
 
     def of(self, file: str, lines: Iterable[int] | None = None) -> set[int]:
-        """The places of the tests that ran one of these lines; of the whole file, if None."""
+        """The indices of the tests that ran one of these lines; of the whole file, if None."""
         reached = self.lines.get(file, {})
         return {test for line in (reached if lines is None else lines) for test in reached.get(line, ())}
 
@@ -79,6 +79,6 @@ class _Recorder:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
-    """Looks on before the product is imported."""
+    """Starts recording before the product is imported."""
     folder, *files = os.environ[LOOKED_AT].split(":")
     early_config.pluginmanager.register(_Recorder(Path(os.environ[RECORD]), folder, files))

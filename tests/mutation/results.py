@@ -1,4 +1,4 @@
-"""What became of mutants, kept from run to run, and which survivors are known to change nothing."""
+"""The results of mutants, saved from run to run, and the survivors known to be equivalent."""
 
 from collections import Counter
 from collections.abc import Container, Iterable
@@ -18,7 +18,7 @@ _BEGIN, _END = "<!-- results -->\n", "<!-- end of results -->"
 
 
 class Result(msgspec.Struct, frozen=True):
-    """One mutant, by its name, its fate, and the test that noticed it."""
+    """One mutant, by its name, its result, and the test that noticed it."""
 
     area: str
     mutant: str
@@ -35,14 +35,14 @@ def read_results(path: Path = RESULTS) -> dict[str, Result]:
 
 
 def write_results(results: Iterable[Result], path: Path = RESULTS) -> None:
-    """Keep these, sorted."""
+    """Save these, sorted."""
     rows = sorted(results, key=lambda result: (list(AREAS).index(result.area), result.mutant))
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
 
 
 def equivalent() -> dict[str, str]:
-    """The survivors that change nothing a caller can see, by name, with the reason."""
+    """The survivors without a visible effect, by name, with the reason."""
     if not EQUIVALENT.exists():
         return {}
     found = yaml.safe_load(EQUIVALENT.read_text()) or []
@@ -50,7 +50,7 @@ def equivalent() -> dict[str, str]:
 
 
 def table(results: Iterable[Result], same: Container[str]) -> str:
-    """How many of each area were run, and what became of them; `same` are those known to change nothing."""
+    """How many of each area were run, and their results; `same` are those known to be equivalent."""
     counts: dict[str, Counter[str]] = {name: Counter() for name in AREAS}
     for result in results:
         fate = "equivalent" if result.fate == "survived" and result.mutant in same else result.fate

@@ -1,7 +1,7 @@
-"""Tests that have been collected once, for one mutant after another: a plugin of pytest.
+"""Tests that are collected once, for one mutant after another: a pytest plugin.
 
-The process that collected them answers orders. For each it forks; the copy takes the mutant in, runs the tests of the
-order and ends at the first that fails.
+The process that collected them reads orders. For each it forks; the copy applies the mutant, runs the order's tests
+and exits at the first failure.
 """
 
 import functools
@@ -24,11 +24,11 @@ from .mutants import Mutant, mutants
 from .patching import Place, changed_code, functions_below, put
 
 ORDERS: Final = "PROCTOR_MUTANTS_ORDERS"
-"""Names the descriptors of two pipes: orders come through one, answers go through the other."""
+"""Names the descriptors of two pipes: one for orders, one for answers."""
 _COLD: Final = 3
-"""The exit code of a copy that cannot take the mutant in."""
+"""The exit code of a copy that can't apply the mutant."""
 _LIMIT_S: Final = 60.0
-"""How long a test may take if the order does not say."""
+"""The timeout of a test if the order has none."""
 
 Fate: TypeAlias = Literal["killed", "hung", "survived", "cold"]
 
@@ -38,9 +38,9 @@ class Order(msgspec.Struct, frozen=True):
 
     Args:
         module: the path of its module in the repository.
-        path: of the copy.
-        mutant: its name; "" for none, to see that the tests pass.
-        tests: ids of pytest with the seconds each may take, in their order; all that were collected if there is none.
+        path: that of the copy.
+        mutant: its name; "" for none, to check that the tests pass.
+        tests: pytest ids with their timeouts in seconds, in order; all collected ones if empty.
     """
 
     module: str
@@ -50,7 +50,7 @@ class Order(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What became of it, and the test it failed; `cold` if it cannot be put into functions that exist."""
+    """The result, and the failed test; `cold` if the mutant can't be put into existing functions."""
 
     fate: Fate
     by: str = ""
@@ -63,11 +63,11 @@ class _Server:
         self._scratch = scratch
         self._limits: Mapping[str, float] | None = None
         self._failed = -1
-        """Where a copy tells which test it runs."""
+        """Where a copy reports the current test."""
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection(self) -> None:
-        """An example that fails is enough: none is made smaller or kept."""
+        """A failing example is enough: none is minimised or saved."""
         kept = [each for each in hypothesis.Phase if each.name not in ("shrink", "explain")]
         hypothesis.settings.register_profile("mutants", hypothesis.settings(), phases=kept, database=None)
         hypothesis.settings.load_profile("mutants")
@@ -78,9 +78,9 @@ class _Server:
         if self._limits is not None:
             return None
         items = {item.nodeid: item for item in session.items}
-        for module in area_of_modules():  # a function that is not there cannot be changed
+        for module in area_of_modules():  # a missing function can't be changed
             importlib.import_module(f"proctor.{module.removesuffix('.py').replace('/', '.')}")
-        gc.unfreeze()  # what `tests/conftest.py` has frozen would not be found
+        gc.unfreeze()  # objects that `tests/conftest.py` has frozen would not be found
         functions = functions_below(os.environ["PYTHONPATH"])
         gc.collect()
         gc.freeze()
@@ -148,7 +148,7 @@ def _of_module(module: str) -> dict[str, Mutant]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Serves where the pipes are given."""
+    """Serves if the pipes are given."""
     if ORDERS in os.environ:
         orders, answers = map(int, os.environ[ORDERS].split(":"))
         config.pluginmanager.register(_Server(orders, answers, os.environ["TMPDIR"]))

@@ -1,4 +1,4 @@
-"""The tool that makes mutants: what it changes, where it stops, and that a mutant is noticed in its arena."""
+"""The mutation tool: what it changes, where it stops, and that a mutant is noticed in its arena."""
 
 import subprocess
 import sys
@@ -29,7 +29,7 @@ print(contained(work, limit_s=1, scratch={scratch!r}))
 
 
 def test_every_module_of_an_area_is_there_and_so_are_its_tests() -> None:
-    """A pattern that matches nothing would leave something out unseen."""
+    """A pattern without matches would silently omit something."""
     missing = [pattern for area in AREAS.values() for pattern in area if not list(ROOT.glob(pattern))]
     missing += [test for test in QUICK if test[0] != "-" and not (ROOT / test).exists()]
 
@@ -42,7 +42,7 @@ def test_every_module_of_an_area_is_there_and_so_are_its_tests() -> None:
 def test_mutants_are_noticed_one_after_another_and_none_is_left_for_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In functions that exist and, for a constant alone, in a module imported anew."""
+    """In existing functions and, for a single constant, in a module imported again."""
     anew: list[Mutant] = []
     cold = Trials._cold
 
@@ -73,7 +73,7 @@ def test_mutants_are_noticed_one_after_another_and_none_is_left_for_the_next(
     [("os._exit(7)", "7"), ("os.fork() or signal.pause(); os.kill(-1, 9)", "0"), ("signal.pause()", "None")],
 )
 def test_what_a_mutant_does_to_processes_stays_in_its_namespace(work: str, code: str, tmp_path: Path) -> None:
-    """It may end all that it sees, which is what it started, or never end."""
+    """It may end every process that it sees, which are its own, or never end."""
     program = PROGRAM.format(work=work, scratch=str(tmp_path))
 
     ended = subprocess.run([*CONTAINED, sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)

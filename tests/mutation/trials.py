@@ -1,4 +1,4 @@
-"""Tries mutants: chooses the tests for each, those first that noticed the like of it, and asks the server."""
+"""Tries mutants: chooses the tests for each, first those that noticed similar ones, and asks the server."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from .serving import ORDERS, Answer, Order
 
 _RECORDS: Final = ROOT / ".mutants"
 _COLD_FILES: Final = 6
-"""How many files of tests are collected for a mutant of what runs when its module is imported."""
+"""How many test files are collected for a mutant of code that runs on import."""
 
 
 class Trials:
-    """Mutants tried one after another over one copy of the product.
+    """Mutants tried one after another on one copy of the product.
 
     Args:
         arena: the copy.
-        reach: which tests reach what; None to try all of the tests on each.
+        reach: which tests reach what; None to run all of the tests on each.
         tests: where they are, as arguments of pytest.
-        seconds: how much time, without a mutant, the tests tried for one may take together.
+        seconds: how long, without a mutant, the tests tried for one may take together.
     """
 
     def __init__(
@@ -45,14 +45,14 @@ class Trials:
         """By module or function, and test."""
 
     def learn(self, mutant: Mutant, by: str) -> None:
-        """That a test noticed this one: it is asked early about its neighbours."""
+        """Record that a test noticed this mutant: it is tried early for similar ones."""
         for near in (mutant.file, f"{mutant.file} {mutant.where}"):
             self._noticed[near, by] += 1
 
     def answer(self, mutant: Mutant) -> Answer:
-        """What becomes of it."""
+        """The result of a mutant."""
         area = area_of_modules()[mutant.file]
-        serving = self._serving(area)  # from the product as it is
+        serving = self._serving(area)  # from the unchanged product
         with self._arena.edited(mutant.file, mutant.text()):
             if area in OWN_PROCESSES:
                 answer = serving.answer(Order("", "", "", {})) or Answer("killed", "import")
@@ -65,7 +65,7 @@ class Trials:
         return answer
 
     def failing(self, tests: Iterable[str]) -> list[str]:
-        """Those of the tests that fail, or take too long, where no mutant is."""
+        """The tests that fail, or take too long, without a mutant."""
         own = {file for files in OWN_PROCESSES.values() for file in files}
         left = {test: 60.0 for test in tests if test.partition("::")[0] not in own}
         found = []
@@ -98,7 +98,7 @@ class Trials:
         return answer
 
     def _warm(self, mutant: Mutant) -> Answer:
-        """In functions that exist; `cold` if that says nothing."""
+        """In existing functions; `cold` if that is impossible."""
         order = Order(mutant.file, str(self._arena.path(mutant.file)), mutant.name, {})
         if self._reach is None:
             return self._ask(order)
@@ -110,7 +110,7 @@ class Trials:
         return Answer("cold") if answer.fate == "survived" and is_imported else answer
 
     def _cold(self, mutant: Mutant) -> Answer:
-        """With everything imported anew; the tests are those of a few files that reach the module."""
+        """With everything imported again; the tests are those of a few files that reach the module."""
         files: Sequence[str] = self._tests
         tests: dict[str, float] = {}
         if self._reach is not None:
@@ -126,8 +126,8 @@ class Trials:
             server.close()
 
     def _chosen(self, mutant: Mutant, reach: Reach, reached: Iterable[int]) -> dict[str, float]:
-        """The most promising for their time, with the seconds each may take by the clock: those first that noticed a
-        neighbour, then one case of every test function after another.
+        """The most promising for their duration, with their timeouts in seconds: first those that noticed a similar
+        mutant, then one case of every test function after another.
         """
         near, nearer = mutant.file, f"{mutant.file} {mutant.where}"
 
@@ -152,7 +152,7 @@ class Trials:
 
 
 class _Served:
-    """A server of tests, started when it is made."""
+    """A server of tests, started on creation."""
 
     def __init__(self, arena: Arena, tests: Iterable[str]) -> None:
         orders, self._to = os.pipe()

@@ -1,4 +1,4 @@
-"""A second reading of the policy language: every rule family judged naively, over the whole session, from its text.
+"""A reference implementation of the policy language: every rule family evaluated naively over the whole session.
 
-Rows, each importing only those above it: trace; selecting; one file a family; keyed; stacks; engine.
+Modules, each importing only those above it: trace; selecting; one file a family; keyed; stacks; engine.
 """

@@ -1,4 +1,4 @@
-"""Sessions of generated policies, played on the monitor and on the naive reading, until the two differ."""
+"""Sessions under generated policies, run on the monitor and on the reference, until the two differ."""
 
 import random
 from collections import Counter
@@ -16,16 +16,16 @@ from .twins import Step, Twins, Variant, compiled
 
 KINDS: Final = (*FAMILIES, "nets", "stacks")
 SESSIONS: Final = 10
-"""Sessions played under one policy."""
+"""Sessions run under one policy."""
 Made: TypeAlias = Callable[[random.Random, Sequence[Any]], list[Step]]
 
 
 def judged_alike(
     kind: str, thorough: settings, made: Made, *, also: Sequence[Any] = (), seeded: int | None = None
 ) -> Counter[str]:
-    """Play sessions, made for stacks of one kind with other policies, on both; returns what was seen on the way.
+    """Run sessions, generated for stacks of one kind with other policies, on both; returns what was covered.
 
-    Raises AssertionError where the two differ, with the smallest policy and session as notes.
+    Raises AssertionError if the two differ, with the smallest policy and session as notes.
     """
     seen: Counter[str] = Counter()
 
@@ -43,7 +43,7 @@ def judged_alike(
 def _agree(
     stack: list[Any], variant: Variant, context: RunContext, made: Callable[[list[Any]], list[Step]]
 ) -> Counter[str]:
-    """A stack that does not load says nothing."""
+    """A stack that does not load is skipped."""
     seen: Counter[str] = Counter()
     try:
         policy: CompiledPolicy = compiled(stack)

@@ -1,4 +1,4 @@
-"""Shared budgets the naive way: every use is kept, and everything is added up anew for each question."""
+"""Shared budgets the naive way: every use is stored, and everything is added again for each query."""
 
 import math
 from datetime import UTC, datetime
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Use(NamedTuple):
-    """So much was used of a budget, at that moment."""
+    """The amount used of a budget, at a time."""
 
     budget: str
     run: str
@@ -15,24 +15,26 @@ class Use(NamedTuple):
 
 
 class Ref:
-    """One store's budgets: `most` by name, with its window; who runs, and under which owner."""
+    """The budgets of one store: `most` by name, with its window; the active runs and their owners."""
 
     def __init__(self, budgets: dict[str, tuple[float, str, str]]) -> None:
         self.budgets = budgets  # name -> (most, window, what it counts)
         self.now_ms = 0
         self.uses: list[Use] = []
-        self.reported: dict[tuple[str, str], float] = {}  # (budget, run) -> what the run said it used in all
+        self.reported: dict[tuple[str, str], float] = {}  # (budget, run) -> the total that the run has reported
         self.held: dict[tuple[str, str], float] = {}
         self.owner: dict[str, str] = {}
         self.gone: set[str] = set()
         self.over: set[str] = set()
 
     def counts(self, run: str) -> bool:
-        """Whether what a run that has started holds counts: until it is over, though its owner is gone."""
+        """Whether a run's reservation counts: once it has started and until it has ended, even if its
+        owner is lost.
+        """
         return run not in self.over
 
     def in_window(self, window: str, at_ms: int) -> bool:
-        """Whether what was used then counts now; what was used later than now does."""
+        """Whether usage of that time counts now; later usage than now does."""
         if not window:
             return True
         if window.isdigit():
@@ -43,20 +45,20 @@ class Ref:
         return then >= now
 
     def used(self, budget: str) -> float:
-        """What is used in the present window."""
+        """The usage in the current window."""
         window = self.budgets[budget][1]
         return round(
             sum(use.amount for use in self.uses if use.budget == budget and self.in_window(window, use.at_ms)), 6
         )
 
     def reserved(self, budget: str, but: str = "") -> float:
-        """What runs that go on hold."""
+        """The reservations of active runs."""
         return sum(
             held for (name, run), held in self.held.items() if name == budget and run != but and self.counts(run)
         )
 
     def draw(self, budget: str, run: str, used: float, want: float, least: float) -> tuple[bool, float, float, float]:
-        """Whether it was granted, what is held for the run, what was used before and is now."""
+        """Whether it was granted, the run's reservation, and the usage before and now."""
         most, _, counts = self.budgets[budget]
         before = self.used(budget)
         counted = self.reported.get((budget, run), 0.0)
@@ -80,7 +82,7 @@ class Ref:
         return granted, held, before, after
 
     def settle(self, run: str, used: dict[str, float]) -> None:
-        """A run draws no more."""
+        """A run reserves no more."""
         for budget, of in [key for key in self.reported if key[1] == run]:
             self.draw(budget, of, used.get(budget, 0.0), 0.0, 0.0)
             del self.reported[budget, of], self.held[budget, of]

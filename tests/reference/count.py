@@ -5,10 +5,10 @@ from .trace import Call, Rule, World
 
 
 def counted(rule: Rule, world: World) -> list[Call]:
-    """The calls a `count` rule counts."""
+    """The calls that a `count` rule counts."""
     of = rule.get("of", "started")
     calls = world.calls if of == "attempted" else world.started()
-    if of == "completed":  # in flight counts until it fails
+    if of == "completed":  # a call in flight counts until it fails
         calls = [c for c in calls if c.failed is None]
     return [c for c in calls if meets(rule["tool"], c, world, permits=False)]
 

@@ -1,4 +1,4 @@
-"""Sessions made for a policy: mostly of the tools it names, with the values its conditions and bindings ask for."""
+"""Sessions generated for a policy: mostly of its tools, with the values that its conditions and bindings read."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -19,11 +19,11 @@ WORDS = ["pay 1", "x P", "no", "12", "2.", "1.5", "q 2,1"]
 
 
 ASKS = {"name": "asks", "rules": [], "tool_rules": [{"deny": ["b"], "action": "request_approval"}]}
-"""A policy under which a person is asked."""
+"""A policy that asks for approval."""
 
 
 def supervised(random: Random, stack: Sequence[Any]) -> list[Step]:
-    """Steps in which ids are used again, approvals answered late, and inputs rewritten."""
+    """Steps with reused ids, late approvals, and rewritten inputs."""
     steps = [replace(step, approval=_answer(random)) if step.do == "ask" else step for step in session(random, stack)]
     steps = [_supervised(random, step, steps) for step in steps]
     for _ in range(random.randrange(4)):
@@ -37,7 +37,7 @@ def _answer(random: Random) -> Any:
 
 
 def _supervised(random: Random, step: Step, steps: list[Step]) -> Step:
-    """A step with an id used again, often by the call that had it; a response told of; another input that runs."""
+    """A step with a reused id, often by the same call; a reported turn; another input that runs."""
     reuse = random.random() < 0.4
     again = random.choice(steps) if reuse and random.random() < 0.6 else step
     input = {**again.input, "o": 1.0} if again.input.get("o") == 1 and random.random() < 0.2 else again.input
@@ -59,7 +59,7 @@ def session(random: Random, stack: Sequence[Any]) -> list[Step]:
 
 
 def named(stack: Sequence[Any]) -> list[str]:
-    """The tools that a text of the policies matches."""
+    """The tools that a text in the policies matches."""
     rules = json.dumps([[p.get(part) for part in ("rules", "tool_rules", "nets")] for p in stack])
     texts = [text for text in rules.split('"')[1::2] if text not in ("*", "?")]
     return [tool for tool in TOOLS if any(globbed(text, tool) for text in texts)]
@@ -97,7 +97,7 @@ def _input(random: Random) -> dict[str, Any]:
 
 
 def _output(random: Random, input: dict[str, Any]) -> Any:
-    """What the call was about and whether it went well, more often than not; as text at times."""
+    """Usually the call's subject and whether it succeeded; sometimes as text."""
     if random.random() < 0.3:
         return random.choice(PLAIN)
     output = {**input, "ok": random.choice([True, True, False, 1, None])}

@@ -1,4 +1,4 @@
-"""The naive engine: what every clause of a stack says of a call, and how it stands at the end."""
+"""The naive engine: every clause's decision on a call, and its status at the end."""
 
 from collections.abc import Callable
 
@@ -38,7 +38,7 @@ OWES: dict[str, Callable[[Rule, World], bool]] = {
     "sequence": sequence.sequence_owes,
 }
 SESSION = frozenset({"require", "eventually"})
-"""They speak of the session as a whole, so they are always exercised."""
+"""They are about the session as a whole, so they are always exercised."""
 EVERY_CALL = frozenset({"allow", "deny", "allowlist", "blocklist", "circuit_breaker"})
 RESTRICTED = {
     "before": "then",
@@ -48,18 +48,18 @@ RESTRICTED = {
     "forbids_after": "tools",
     "sequence": "tools",
 }
-"""The field that names the calls a rule restricts; `tool` for the others."""
+"""The field that names the restricted calls of a rule; `tool` for the others."""
 
 
 class Engine:
-    """A stack of documents, judged without state."""
+    """A stack of documents, evaluated without state."""
 
     def __init__(self, stack: list[Rule], context: Rule | None = None) -> None:
         conditions = [(clause, clause.rule.get("when", ())) for clause in clauses(stack)]
         self.clauses = [clause for clause, when in conditions if applies(when, context or {})]
 
     def judge(self, world: World, call: Call, *, observed: bool = False) -> list[tuple[str, str]]:
-        """The ids that object to a call and their actions, strictest first; an approval given answers for its own."""
+        """The ids of the violated clauses and their actions, strictest first; an approval satisfies its own."""
         judged = [(each, self._objection(each, world.under(each.policy), call)) for each in self.clauses]
         if not any(clause.kind == "net" and action in ("deny", "cancel") for clause, action in judged):
             validated = [each for each in self.clauses if each.kind == "net"]
@@ -81,7 +81,7 @@ class Engine:
         return clause.action if any(objects(clause.rule, each, call) for each in worlds) else None
 
     def tripped_now(self, world: World) -> list[str]:
-        """The breakers that the last moment has opened."""
+        """The breakers that the last event has opened."""
         found = []
         for clause in self.clauses:
             if clause.kind == "circuit_breaker":
@@ -99,7 +99,7 @@ class Engine:
         return any(owes(clause.rule, each) for each in worlds)
 
     def status(self, clause: Clause, world: World, violated: set[str], *, complete: bool = True) -> str:
-        """How a clause stands."""
+        """The status of a clause."""
         owed, world = self.owes(clause, world), world.under(clause.policy)
         if clause.id in violated or (owed and complete):
             return "violated"
@@ -108,7 +108,7 @@ class Engine:
         return "held" if self._exercised(clause, world) else "not_exercised"
 
     def _begun(self, clause: Clause, world: World) -> bool:
-        """An instance begins with the first counted call that the rule names."""
+        """An instance starts with the first counted call that the rule names."""
         counted = world.calls if clause.rule.get("of") == "attempted" else world.started()
         return self._exercised(clause, world.only(counted))
 

@@ -1,4 +1,4 @@
-"""Policies and sessions for the differential tests: small alphabets, so that calls meet and meet again."""
+"""Policies and sessions for the differential tests, over small alphabets, so that calls interact."""
 
 from typing import Any
 
@@ -49,11 +49,11 @@ whens = st.lists(
     ),
     max_size=2,
 )
-"""Conditions on the context; most hold."""
+"""Conditions on the context; most are satisfied."""
 
 
 def rule(type: str, needs: dict[str, Any], may: dict[str, Any] | None = None, *, key: bool = True) -> Any:
-    """Rules of a family: the fields it needs, those it may have, and what any rule may carry."""
+    """Rules of a family: its required fields, its optional ones, and those of every rule."""
     more: dict[str, Any] = {
         "action": st.sampled_from(["warn", "request_approval", "deny", "cancel", "halt"]),
         "when": whens,
@@ -184,7 +184,7 @@ FAMILIES: dict[str, SearchStrategy[Any]] = {
     "circuit_breaker": st.one_of(rule("circuit_breaker", {"consecutive": small}, {"total": small}),
         rule("circuit_breaker", {"total": small})),
 }  # fmt: skip
-"""Well-typed rules of each family; one with several ways to judge has a name for each, the type first."""
+"""Well-typed rules of each family; one with several evaluations has a name for each, the type first."""
 
 tool_rules = st.one_of(st.fixed_dictionaries({"allow": lists}), st.fixed_dictionaries({"deny": lists}))
 
@@ -220,7 +220,7 @@ _runs = st.builds(
     Step, do=st.just("run"), over=st.sampled_from(["completed", "failed", "cancelled", ""]), anew=st.booleans()
 )
 _words = st.builds(Step, do=st.just("say"), words=st.sampled_from(["pay 1", "x P", "no", "12", "2.", "1.5"]))
-# `one_of` takes what is given twice for once, `sampled_from` does not.
+# `one_of` removes duplicates, `sampled_from` does not.
 _steps = st.sampled_from([_calls] * 9 + [_ends] * 2 + [_words] * 2 + [_runs]).flatmap(lambda each: each)
 sessions = st.lists(_steps, max_size=12)
 contexts = st.builds(

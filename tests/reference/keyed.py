@@ -5,7 +5,7 @@ from .trace import Call, World
 
 
 def keys(path: str, call: Call) -> list[str]:
-    """The instances a call belongs to."""
+    """The instances to which a call belongs."""
     return ids(path, call.input) or [""]
 
 

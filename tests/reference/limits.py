@@ -1,4 +1,4 @@
-"""Limits: what is used of each, what is exceeded, and what refuses a call."""
+"""Limits: their usage, whether they are exceeded, and whether they deny a call."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,9 +14,9 @@ CLOCKS = ("max_duration_ms", "max_idle_ms")
 
 
 class Limited:
-    """The limits of a policy, over sessions whose reports are cumulative or not; without state.
+    """The limits of a policy, over sessions with cumulative or incremental reports; without state.
 
-    `reject`: what has no price is beyond a limit of cost.
+    `reject`: usage without a price exceeds a cost limit.
     """
 
     def __init__(self, limits: Mapping[str, Any], *, cumulative: bool, reject: bool) -> None:
@@ -25,7 +25,7 @@ class Limited:
         self.reject = reject
 
     def used(self, name: str, past: list[Moment]) -> float:
-        """How much of a limit is used, in this run or in all of the session."""
+        """The usage of a limit, in this run or in the whole session."""
         lived, session = runs(past), self.limits[name].get("scope") == "session"
         counted = lived if session else lived[-1:]
         if name == "max_tool_calls":
@@ -55,7 +55,7 @@ class Limited:
         return [name for name in self.exceeded(past) if name not in reported]
 
     def warnings(self, past: list[Moment]) -> list[str]:
-        """The limits that have passed their `warn_at` and were not warned of before in all that they count."""
+        """The limits that have reached their `warn_at` and have not warned before in their scope."""
         this_run = runs(past)[-1]
         of = {name: past if limit.get("scope") == "session" else this_run for name, limit in self.limits.items()}
         warned = {name for name, moments in of.items() if any(name in moment.warned for moment in moments)}
@@ -63,7 +63,7 @@ class Limited:
         return [name for name, least in near.items() if name not in warned and self.used(name, past) >= least]
 
     def refusals(self, past: list[Moment], turn: int) -> list[tuple[str, str]]:
-        """What objects to a call: limits exceeded, or by this call; with `warn` the one report is all."""
+        """The limits that deny a call: exceeded, or exceeded by it; with `warn` only the one report."""
         reported = {name for moment in runs(past)[-1] for name in moment.reported}
         after = [*past, Moment("started", past[-1].at, turn=turn)]
         found = [(name, self.limits[name]["action"]) for name in self.exceeded(after)]

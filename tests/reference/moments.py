@@ -1,15 +1,15 @@
-"""What limits look at: moments of a session, by the run in which they happened."""
+"""The events that limits read, grouped by their run."""
 
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
 
 class Moment(NamedTuple):
-    """One thing that happened, at a time in ms.
+    """One event, at a time in ms.
 
-    A run began or ended; tokens were told of; the stream came to a response, numbered in its run; a call was
-    asked for in vain, held, or started; a call that waited ended; time went by. `reported` are the limits it
-    exceeded, `warned` those that had passed their warning then.
+    A run started or ended; tokens were reported; a turn was reported, numbered in its run; a call was denied, held,
+    or started; a pending call ended; time passed. `reported` are the limits it exceeded, `warned` those that had
+    reached their warning then.
     """
 
     what: Literal["run", "over", "tokens", "turn", "asked", "held", "started", "ended", "tick"]
@@ -25,24 +25,24 @@ class Moment(NamedTuple):
 
 
 def runs(past: list[Moment]) -> list[list[Moment]]:
-    """The moments of each run."""
+    """The events of each run."""
     starts = [n for n, moment in enumerate(past) if moment.what == "run"]
     return [past[start:end] for start, end in pairwise([*starts, len(past)])]
 
 
 def active(run: list[Moment]) -> list[int]:
-    """When something happened: time that goes by is no activity."""
+    """When something happened; passing time is no activity."""
     return [moment.at for moment in run if moment.what != "tick"]
 
 
 def waiting(run: list[Moment]) -> bool:
-    """Whether a call runs or is held."""
+    """Whether a call is running or pending."""
     waited = {moment.id for moment in run if moment.what in ("held", "started")}
     return bool(waited - {moment.id for moment in run if moment.what == "ended"})
 
 
 def idle(run: list[Moment]) -> int:
-    """The longest time in which nothing happened, nothing ran and nobody was asked."""
+    """The longest time without an event, a running call or a pending request."""
     longest = 0
     for n, moment in enumerate(run[1:], 1):
         if not waiting(run[:n]):

@@ -1,4 +1,4 @@
-"""Nets: the whole session is played again from the initial marking for every question."""
+"""Nets: the whole session is replayed from the initial marking for every query."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -12,12 +12,14 @@ VALIDATED = "m"
 
 
 def valid(input: Any, transition: str, marking: Mapping[str, int], supplied: int) -> bool:
-    """What the validator says; `supplied` counts the deferred transitions whose calls have completed."""
+    """The validator's result; `supplied` counts the deferred transitions whose calls have completed."""
     return not (transition == "t0" and input.get("t") == "x") and marking.get("z", 0) < 3 and supplied < 2
 
 
 def blocked_or_manual(net: Any, world: World, call: Call) -> str | None:
-    """None where the call is free, abstained from or gated by autos; else `blocked` or `manual`, approved or not."""
+    """None if the call is free, unrelated or gated by automatic transitions; else `blocked` or `manual`, even if
+    approved.
+    """
     firing = _firing(net, _played(net, world)[0], world, call)
     if firing is None:
         return "blocked"
@@ -25,7 +27,7 @@ def blocked_or_manual(net: Any, world: World, call: Call) -> str | None:
 
 
 def invalid(net: Any, world: World, call: Call) -> bool:
-    """Whether the net's validator objects to a call that fires something; a person is asked before it is."""
+    """Whether the net's validator denies a call that fires a transition; a person is asked before it is called."""
     answer = blocked_or_manual(net, world, call)
     if net["name"] != VALIDATED or answer == "blocked" or (answer == "manual" and not call.approved):
         return False
@@ -40,7 +42,7 @@ def names_it(net: Any, world: World, call: Call) -> bool:
 
 
 def _firing(net: Any, marking: Counter[str], world: World, call: Call) -> list[Any] | None:
-    """What fires for a call, looked at under each of its names; None if one of them is blocked."""
+    """The transitions that fire for a call, under each of its names; None if one of them is blocked."""
     left, firing = Counter(marking), []
     for name in names(call, world):
         if meets(net.get("free_tools", []), call, world, permits=True, of=[name]):
@@ -67,7 +69,7 @@ def _enabled(transition: Any, marking: Counter[str]) -> bool:
 
 
 def _played(net: Any, world: World) -> tuple[Counter[str], int]:
-    """The marking after everything that happened, and how many deferred transitions gave their outputs."""
+    """The marking after all events, and how many deferred transitions produced their outputs."""
     marking, waiting, supplied = Counter(net["initial_marking"]), dict[int, list[Any]](), 0
     _silent(net, marking)
     moments = [(at, what, c) for c in world.calls for what, at in _life(c) if at is not None]

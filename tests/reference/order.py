@@ -5,7 +5,7 @@ from .trace import Call, Rule, World
 
 
 def before(rule: Rule, world: World, call: Call) -> bool:
-    """Violated by `then` with no earlier `first`, started or completed as the rule says."""
+    """Violated by `then` without an earlier `first`, started or completed as the rule says."""
     past = world.started() if rule.get("first_must") == "started" else world.completed()
     named = meets(rule["then"], call, world, permits=False)
     return named and not any(meets(rule["first"], c, world, permits=True) for c in past)
@@ -19,7 +19,7 @@ def immediately_before(rule: Rule, world: World, call: Call) -> bool:
 
 
 def _open(rule: Rule, world: World) -> list[int]:
-    """The positions, from 1, of triggers with no answer after them."""
+    """The positions, from 1, of triggers without a later answer."""
     past = world.started()
     return [
         n
@@ -49,13 +49,13 @@ def eventually(rule: Rule, world: World, call: Call) -> bool:
 
 
 def eventually_owes(rule: Rule, world: World) -> bool:
-    """Its time has not passed and it has not come."""
+    """Its time has not passed and it was not called."""
     calls = world.started()
     return len(calls) < rule["within"] and not any(meets(rule["tool"], c, world, permits=True) for c in calls)
 
 
 def never_after(rule: Rule, world: World, call: Call) -> bool:
-    """Violated by a forbidden call after a trigger started, whatever became of it."""
+    """Violated by a forbidden call after a trigger started, whatever its outcome."""
     named = meets(rule["forbidden"], call, world, permits=False)
     return named and any(meets(rule["trigger"], c, world, permits=False) for c in world.started())
 

@@ -1,4 +1,4 @@
-"""`precondition`: what must have happened before a call, to the same thing."""
+"""`precondition`: what must have happened before a call, for the same values."""
 
 import json
 import re
@@ -9,7 +9,7 @@ from .trace import Call, Rule, World
 
 
 def precondition(rule: Rule, world: World, call: Call) -> bool:
-    """Violated by a call for which a requirement fails."""
+    """Violated by a call with an unsatisfied requirement."""
     named = meets(rule["tool"], call, world, permits=False)
     return named and not all(_met(requirement, world, call) for requirement in rule["requires"])
 
@@ -39,10 +39,10 @@ def _prior(requirement: Any, world: World, call: Call) -> bool:
 
 
 def _spelt(prior: Any, call: Call) -> Any:
-    """A selector with the judged call's arguments in place of `{arg: path}`."""
+    """A selector with the evaluated call's arguments for `{arg: path}`."""
     if not isinstance(prior, dict):
         return prior
-    # An input's values are loose in any case, so one way to spell the argument is enough.
+    # Input values are compared loosely anyway, so one form of the argument is enough.
     where = [_alternatives(condition, call)[0] for condition in prior.get("where", ())]
     return {**prior, "where": where}
 
@@ -61,7 +61,7 @@ def _bound(same: Any, earlier: Call, call: Call) -> bool:
 
 
 def _returned(conditions: Any, earlier: Call, call: Call) -> bool:
-    """Outputs compare as typed, a call's argument as its number and as its text."""
+    """Outputs are compared strictly, a call's argument as its number and as its text."""
     given = [_alternatives(condition, call) for condition in conditions]
     return all(
         any(holds(spelt, output_of(earlier), permits=True, loose=False) for spelt in alternatives)
@@ -70,7 +70,7 @@ def _returned(conditions: Any, earlier: Call, call: Call) -> bool:
 
 
 def _alternatives(condition: Any, call: Call) -> list[Any]:
-    """A condition with the judged call's arguments in place of `{arg: path}`; one that has none never holds."""
+    """A condition with the evaluated call's arguments for `{arg: path}`; without a value it is never satisfied."""
     operand = condition.get("equals")
     if not isinstance(operand, dict):
         return [condition]
@@ -79,7 +79,7 @@ def _alternatives(condition: Any, call: Call) -> list[Any]:
 
 
 def _ways(value: Any) -> list[Any]:
-    """A scalar as it is, as its number and as its text."""
+    """A scalar unchanged, as its number and as its text."""
     if isinstance(value, str) and re.fullmatch(r"\d+", value):
         return [value, int(value)]
     if isinstance(value, int | float) and not isinstance(value, bool):

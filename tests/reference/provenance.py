@@ -38,7 +38,7 @@ def _supplied(source: Any, value: str, world: World) -> bool:
 
 
 def contains(words: str, value: str) -> bool:
-    """Whether the value stands in the words, not inside a longer word or number."""
+    """Whether the value is in the text, not inside a longer word or number."""
     number = r"(?<!\w)(?<!\d[.,])(?<![^\w.]\.)(?<!^\.)"
     before = number if re.match(r"\d", value) else r"(?<!\w)" if re.match(r"\w", value) else ""
     behind = r"(?!\w)(?![.,]\d)" if re.search(r"\d$", value) else r"(?!\w)" if re.search(r"\w$", value) else ""

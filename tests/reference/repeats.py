@@ -7,7 +7,9 @@ from .trace import Call, Rule, World
 
 
 def loop(rule: Rule, world: World, call: Call) -> bool:
-    """Violated by the `threshold`-th call with the same tool and input among the last `window`, this one included."""
+    """Violated by the `threshold`-th call with the same tool and input among the last `window`, including
+    this one.
+    """
     selector = rule.get("tool", "*")
     if not meets(selector, call, world, permits=False):
         return False
@@ -30,14 +32,14 @@ def _plain(value: Any) -> Any:
 
 
 def max_parallel(rule: Rule, world: World, call: Call) -> bool:
-    """Violated by a call beyond `max` of one response."""
+    """Violated by a call beyond `max` in one turn."""
     selector = rule.get("tool", "*")
     siblings = [c for c in world.started() if c.turn == call.turn and meets(selector, c, world, permits=False)]
     return meets(selector, call, world, permits=False) and len(siblings) >= rule["max"]
 
 
 def tripped(rule: Rule, world: World) -> int | None:
-    """When the breaker opened: at the refusal or failure that reached the bound."""
+    """When the breaker opened: at the denial or failure that reached the bound."""
     ends = [(c.completed, True) for c in world.calls if c.completed is not None]
     ends += [(at, False) for c in world.calls for at in (c.failed, c.denied) if at is not None]
     row = total = 0

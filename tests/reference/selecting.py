@@ -1,4 +1,4 @@
-"""Which calls a selector names: globs, aliases, virtual names, conditions on the input, read naively."""
+"""The calls that a selector names: globs, aliases, virtual names, conditions on the input, evaluated naively."""
 
 import fnmatch
 import json
@@ -11,7 +11,7 @@ from .trace import Call, World
 
 
 def text(scalar: Any) -> str:
-    """The text by which scalars are the same id."""
+    """The text that identifies a scalar."""
     if isinstance(scalar, str):
         return scalar
     if isinstance(scalar, float) and scalar == int(scalar):
@@ -20,7 +20,7 @@ def text(scalar: Any) -> str:
 
 
 def scalars(value: Any) -> list[Any]:
-    """The scalars a value stands for."""
+    """The scalars of a value."""
     if isinstance(value, dict):
         return [s for item in value.values() for s in scalars(item)]
     if isinstance(value, list):
@@ -49,12 +49,12 @@ def at(path: str, document: Any) -> list[Any]:
 
 
 def ids(path: str, document: Any) -> list[str]:
-    """The texts of the values at a path; null and "" are none."""
+    """The texts of the values at a path; null and "" are omitted."""
     return [text(s) for value in at(path, document) for s in scalars(value) if s is not None and s != ""]
 
 
 def texts(value: Any) -> Iterator[str]:
-    """Every text a pattern looks at inside an argument."""
+    """Every text inside an argument that a pattern searches."""
     if isinstance(value, dict):
         for item in value.values():
             yield from texts(item)
@@ -69,7 +69,7 @@ def texts(value: Any) -> Iterator[str]:
 
 
 def virtual_names(call: Call, world: World) -> list[str]:
-    """The names the call's input gives it."""
+    """The virtual names of a call, by its input."""
     return [
         virtual["as"]
         for virtual in world.policy.get("virtual_tools", ())
@@ -85,12 +85,12 @@ def names(call: Call, world: World) -> list[str]:
 
 @lru_cache(maxsize=10_000)
 def globbed(pattern: str, name: str) -> bool:
-    """Whether a whole name matches a glob, without regard to case."""
+    """Whether a whole name matches a glob, case-insensitively."""
     return fnmatch.fnmatchcase(name.lower(), pattern.lower())
 
 
 def meets(selector: Any, call: Call, world: World, *, permits: bool, of: list[str] | None = None) -> bool:
-    """Whether a selector names the call by any of its names, or of those given."""
+    """Whether a selector names the call by any of its names, or of these."""
     if isinstance(selector, list):
         return any(meets(item, call, world, permits=permits, of=of) for item in selector)
     tools, where = (selector, []) if isinstance(selector, str) else (selector["tool"], selector.get("where", []))
@@ -109,12 +109,12 @@ def _spelt_out(tools: Any, world: World) -> list[str]:
 
 
 def applies(when: Any, context: Any) -> bool:
-    """Whether the conditions on a run's context hold."""
+    """Whether the conditions on a run's context are satisfied."""
     return all(holds(condition, context, permits=False, loose=False) for condition in when)
 
 
 def holds(condition: Any, document: Any, *, permits: bool, loose: bool = True) -> bool:
-    """Whether a condition of `equals`, `not_equals`, `gt` or `exists` holds."""
+    """Whether a condition of `equals`, `not_equals`, `gt` or `exists` is satisfied."""
     found = at(condition["path"], document)
     if not found:
         negative = "not_equals" in condition and not permits

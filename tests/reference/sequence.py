@@ -5,7 +5,7 @@ from .trace import Call, Rule, World
 
 
 def _reached(rule: Rule, world: World) -> int:
-    """How many members have come, each after its predecessor."""
+    """How many members were called, each after its predecessor."""
     reached = 0
     for call in world.started():
         if reached < len(rule["tools"]) and meets(rule["tools"][reached], call, world, permits=False):
@@ -14,7 +14,9 @@ def _reached(rule: Rule, world: World) -> int:
 
 
 def sequence(rule: Rule, world: World, call: Call) -> bool:
-    """Violated by a member before its predecessor, under any name of the call; strict, between members by others."""
+    """Violated by a member before its predecessor, under any name of the call; if strict, by other calls
+    in between.
+    """
     members, reached = rule["tools"], _reached(rule, world)
     if reached == len(members):
         return False
@@ -28,7 +30,7 @@ def sequence(rule: Rule, world: World, call: Call) -> bool:
 
 
 def sequence_owes(rule: Rule, world: World) -> bool:
-    """Begun and unfinished."""
+    """Started and unfinished."""
     return 0 < _reached(rule, world) < len(rule["tools"])
 
 

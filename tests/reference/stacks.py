@@ -1,4 +1,4 @@
-"""Stacks: whose rule it is, what it is called, and what its action is."""
+"""Stacks: each clause's policy, its id, and its action."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ STRICTNESS = ["allow", "warn", "request_approval", "deny", "cancel"]
 
 
 class Clause(NamedTuple):
-    """One clause of a stack: a rule, tool rule or net, of the policy at a place in the stack."""
+    """One clause of a stack: a rule, tool rule or net of the policy at an index of the stack."""
 
     id: str
     kind: str
@@ -53,5 +53,5 @@ def _action(rule: Rule, policy: Rule, stack: list[Rule]) -> str:
 
 
 def strictest(actions: list[Any]) -> str:
-    """The strictest of some actions; `allow` of none."""
+    """The strictest of some actions; `allow` without any."""
     return str(max(["allow", *actions], key=STRICTNESS.index))

@@ -1,15 +1,15 @@
-"""Tokens and their cost, added up again from all reports of the session."""
+"""Tokens and their cost, added again from all reports of the session."""
 
 from typing import NamedTuple
 
 from .moments import Moment, runs
 
 PRICES = {"priced": {"input_usd_per_mtok": 250_000, "output_usd_per_mtok": 500_000}}
-"""The models that have a price."""
+"""The models with a price."""
 
 
 class Spent(NamedTuple):
-    """What a run used; `unpriced` if some of it has no known price."""
+    """The usage of a run; `unpriced` if some of it has no known price."""
 
     input: int = 0
     output: int = 0
@@ -18,13 +18,13 @@ class Spent(NamedTuple):
 
 
 def spent(past: list[Moment], cumulative: bool) -> list[Spent]:
-    """What each run used: deltas added up, or how far the thread's figure has come."""
+    """The usage of each run: the sum of deltas, or the increase of the thread's total."""
     reports = _once(past)
     return _grown(reports) if cumulative else [_added(run) for run in reports]
 
 
 def _once(past: list[Moment]) -> list[list[Moment]]:
-    """The reports of each run; the same report, by its id, twice counts once."""
+    """The reports of each run; a duplicate, by its id, counts once."""
     seen = set[str]()
     found = []
     for run in runs(past):
@@ -45,7 +45,7 @@ def _added(reports: list[Moment]) -> Spent:
 
 
 def _grown(lived: list[list[Moment]]) -> list[Spent]:
-    """A run's first report that is below the thread's figure counts from zero: the client began anew."""
+    """A run's first report below the thread's total counts from zero: the client restarted."""
     thread, found = (0, 0, 0.0), []
     for reports in lived:
         if reports and reports[0].input + reports[0].output < thread[0] + thread[1]:
@@ -68,7 +68,7 @@ def _states(reports: list[Moment]) -> bool:
 
 
 def _cost(input: int, output: int, report: Moment) -> float | None:
-    """What the provider states, else tokens at their price; None where no price is known."""
+    """The provider's own cost, else tokens at their price; None without a known price."""
     if report.cost is not None or not (input or output):
         return report.cost or 0.0
     if report.model not in PRICES:

@@ -1,4 +1,4 @@
-"""A session written down whole: what was asked, what ran, how it ended, what the user said."""
+"""A whole session: the proposed calls, those that ran, their outcomes, the user's messages."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 Rule: TypeAlias = Mapping[str, Any]
-"""A rule as it stands in a policy's document."""
+"""A rule as in a policy's document."""
 
 
 @dataclass
 class Call:
-    """One call; each moment of its life is the clock's reading then, or None.
+    """One call; each field of its life is a clock reading, or None.
 
-    `shown` are the rules that a person was shown, `lost`: another call started under its id.
+    `shown` are the rules that a person was shown; `lost`: another call started with its id.
     """
 
     id: str
@@ -34,7 +34,7 @@ class Call:
 
     @property
     def ended(self) -> int | None:
-        """When it was over; one that ran though it was refused is over when its run is."""
+        """When it ended; one that ran despite a denial ends with its run."""
         if self.started is None:
             return self.denied
         return self.failed if self.completed is None else self.completed
@@ -50,7 +50,7 @@ class World:
     clock: int = 0
 
     def tick(self) -> int:
-        """The next moment."""
+        """The next clock reading."""
         self.clock += 1
         return self.clock
 
@@ -63,7 +63,7 @@ class World:
         return sorted((c for c in self.calls if c.completed is not None), key=lambda c: c.completed or 0)
 
     def only(self, calls: list[Call]) -> World:
-        """The same session with some of its calls."""
+        """The same session with only some of its calls."""
         return World(self.policy, calls, self.user_texts, self.clock)
 
     def under(self, policy: Rule) -> World:

@@ -1,6 +1,6 @@
-"""The compiled monitor and the naive engine over the same session, compared at every step.
+"""The compiled monitor and the reference on the same session, compared at every step.
 
-Ids are used again, approvals come late or never, inputs are rewritten on the way.
+Ids are reused, approvals come late or never, and inputs are rewritten.
 """
 
 from collections import Counter
@@ -28,13 +28,13 @@ Variant: TypeAlias = Literal["live", "snapshot", "fold"]
 
 @dataclass(frozen=True)
 class Step:
-    """One thing that happens: a call proposed or seen, an end of the n-th call in flight, the user's words, or
-    the end of the run, after which another run of the session begins.
+    """One step: a call proposed or observed, an end of the n-th call in flight, a user message, or the end of the
+    run, after which another run of the session starts.
 
-    `sub`: the call is a sub-agent's, of the last call in flight. `over` is how the run ends, "" if it is lost;
-    `anew`: the next one counts its responses from 1 again. `reuse` gives a call the id of an earlier one, `ran` is
-    the input it starts with in place of the one allowed, `begins` says that the stream tells of the response, and
-    `answer` answers an approval that was left.
+    `sub`: the call is a subagent's, of the last call in flight. `over` is how the run ends, "" if it is lost; `anew`:
+    the next one numbers its turns from 1 again. `reuse` gives a call the id of an earlier one, `ran` is the input it
+    starts with instead of the allowed one, `begins` says that the stream reports the turn, and `answer` answers a
+    pending approval.
     """
 
     do: Literal["ask", "saw", "end", "say", "run", "answer"]
@@ -55,10 +55,10 @@ class Step:
 
 
 class Twins:
-    """Plays steps on both; `variant` makes the monitor anew after each, from a snapshot or from the record.
+    """Runs steps on both; `variant` rebuilds the monitor after each, from a snapshot or from the log.
 
-    `waiting` has each call that waits, and what events say of it; `begun` is the last response that the stream told
-    of, and when; `taken` are the calls that are refused for their id.
+    `waiting` has each pending call and its event fields; `begun` is the last reported turn and its time; `taken` are
+    the calls that are denied because of their id.
     """
 
     def __init__(
@@ -88,21 +88,21 @@ class Twins:
         self.taken: list[Call] = []
 
     def play(self, steps: list[Step]) -> None:
-        """All the steps, and the end. Raises AssertionError where the two differ."""
+        """All the steps, and the end. Raises AssertionError if the two differ."""
         self._begin_run()
         for step in steps:
             self.take(step)
         self.settle()
 
     def take(self, step: Step) -> None:
-        """One step. Raises AssertionError where the two differ."""
+        """One step. Raises AssertionError if the two differ."""
         if self.over is not None:
             self._begin_run()
         getattr(self, f"_{step.do}")(step)
         self._again()
 
     def settle(self) -> None:
-        """The end, if it came now; the session may go on. Raises AssertionError where the two differ."""
+        """The end, if it came now; the session may continue. Raises AssertionError if the two differ."""
         report = self.monitor.finish()
         statuses = {id: rule.status for id, rule in report.rules.items()}
         self.seen.update(statuses.values())
@@ -142,7 +142,7 @@ class Twins:
         assert sorted(violation.rule for violation in found) == sorted(expected), event
 
     def _violate(self, found: Sequence[Violation], held: Call | None = None) -> None:
-        """A rule that asks for a person is violated once nobody approves."""
+        """A rule that asks for approval is violated once nobody approves."""
         asking = {violation.rule for violation in found if held and violation.action == "request_approval"}
         self.violated |= {violation.rule for violation in found} - asking
         if held:
@@ -171,12 +171,12 @@ class Twins:
         self.offset = self.turn if step.anew else 0
 
     def _flying(self) -> list[Call]:
-        """The calls in flight, of this run."""
+        """The calls in flight of this run."""
         started = [c for c in self.world.started() if c.run == self.run and not c.lost]
         return [c for c in started if c.completed is None and c.failed is None]
 
     def _called(self, step: Step) -> tuple[Call, dict[str, Any]]:
-        """A call, and how events tell of it; its id may be one of an earlier run."""
+        """A call and its event fields; its id may be one of an earlier run."""
         parent, before = self._flying()[-1:] if step.sub else [], self.turn
         if not parent:
             self.turn += step.next_turn or self.turn == self.base
@@ -198,18 +198,18 @@ class Twins:
         return call, fields | {"parent_tool_call_id": parent[0].id if parent else None}
 
     def _last(self, call: Call) -> Call | None:
-        """The call that had the id before."""
+        """The last call with the id."""
         return next((c for c in reversed(self.world.calls) if c is not call and _same_id(c, call)), None)
 
     def _is_new(self, call: Call, last: Call | None) -> bool:
-        """Whether the id is free: unused in this run, or of a response before the one that asks."""
+        """Whether the id is free: unused in this run, or of an earlier turn than the proposal's."""
         if last is None:
             return True
         turn, at = self.begun
         return last.ended is not None and not last.lost and last.ended < at and call.turn >= turn
 
     def _refused(self, call: Call) -> bool:
-        """Whether the call was refused for its id."""
+        """Whether the call was denied because of its id."""
         return any(call is taken for taken in self.taken)
 
     def _ask(self, step: Step) -> None:
@@ -247,7 +247,7 @@ class Twins:
             self._refuse(call)
 
     def _answer(self, step: Step) -> None:
-        """Somebody answers the n-th call that waits, or its time is up."""
+        """Somebody answers the n-th pending call, or it expires."""
         if self.waiting:
             self.seen["a late answer"] += 1
             self.waiting.append(self.waiting.pop(step.n % len(self.waiting)))
@@ -264,13 +264,13 @@ class Twins:
             self._follow(self._propose(call, fields), call, fields, replace(first_step, approval="left"))
             return
         self.seen[step.approval] += 1
-        call.approved, call.shown = False, frozenset()  # and what somebody agreed to before is over with it
+        call.approved, call.shown = False, frozenset()  # earlier approvals of it end too
         self._unapproved(call)
         self._observe((ev.ToolApprovalExpired if step.approval == "expired" else ev.ToolApprovalDenied)(**held), [])
-        if step.reuse:  # an answer that comes after the other
+        if step.reuse:  # a later answer than the other
             self._observe(granted, [])
             action = self._propose(call, fields)
-            if action in ("allow", "warn"):  # what was requested has come about meanwhile
+            if action in ("allow", "warn"):  # the requirement was satisfied meanwhile
                 self._follow(action, call, fields, first_step)
                 return
         self._refuse(call)
@@ -293,7 +293,7 @@ class Twins:
         }
 
     def _rewritten(self, call: Call, fields: dict[str, Any], step: Step) -> Call:
-        """The call that runs: another one if it starts with another input than the one allowed."""
+        """The call that runs: another one if it starts with another input than the allowed one."""
         ran = None if step.ran is None else replace(call, input=step.ran)
         if ran is None or _same(ran, call):
             return call
@@ -302,7 +302,7 @@ class Twins:
         return self._started(ran, {**fields, "tool_input": ran.input})
 
     def _started(self, call: Call, fields: dict[str, Any]) -> Call:
-        """A call that was not let through runs."""
+        """A call that was not allowed runs."""
         made = replace(call, requested=self.world.tick(), started=None, approved=False, shown=frozenset())
         self.world.calls = [*(c for c in self.world.calls if c is not call), made]
         self._observe(ev.ToolCallStarted(**fields), [id for id, _ in self.engine.judge(self.world, made)])
@@ -333,7 +333,7 @@ class Twins:
         last = self._last(call)
         if last is not None and not self._is_new(call, last) and not last.lost and _same(last, call):
             self.world.calls.remove(call)
-            fields["turn"] = last.turn - self.offset  # of the response that proposed it; begins no other
+            fields["turn"] = last.turn - self.offset  # of the turn that proposed it; starts no other
             if self.begun[0] <= before:
                 self.turn = before
             if last.denied is None or last.started is not None:
@@ -374,7 +374,7 @@ class Twins:
 
 
 def compiled(stack: list[Rule]) -> CompiledPolicy:
-    """A stack of documents compiled. Raises PolicyError."""
+    """Compile a stack of documents. Raises PolicyError."""
     policies = [policy for document in stack for policy in parse_policies({"version": 1, **document})]
     merged = merge_policies(policies)
     if any(isinstance(net, Net) and net.name == VALIDATED for net in merged.nets):
@@ -391,7 +391,7 @@ def _count(call: Any, transition: Transition, output: Any, state: NetState) -> N
 
 
 def state(monitor: Monitor) -> Any:
-    """A monitor's whole state as plain data, the order of sets aside."""
+    """A monitor's whole state as plain data, ignoring the order of sets."""
     return _ordered(msgspec.json.decode(monitor.snapshot()))
 
 
@@ -417,7 +417,7 @@ def _same(one: Call, other: Call) -> bool:
 
 
 def _text(value: Any) -> str:
-    """A value as a text, in which only whole numbers written in two ways are the same."""
+    """A value as text; only integers in two forms are equal."""
     if isinstance(value, dict):
         return "{" + ",".join(f"{key!r}:{_text(value[key])}" for key in sorted(value)) + "}"
     if isinstance(value, list):
