@@ -114,7 +114,7 @@ class KillSwitch:
     async def stop(
         self, scope: Scope, *, by: str, reason: str, block_starts: bool = False, wait_s: float = 30.0
     ) -> list[KillOutcome]:
-        """The same for a scope."""
+        """The same for a scope. Raises StoreError."""
         if scope.kind == "run":
             scope = Scope("run", await self._latest(scope.value))
         if block_starts:
