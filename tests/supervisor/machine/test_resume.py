@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from proctor.policies import Before, EventError, Limits, RunContext, ToolCall, compile_policy, merge_policies
 from proctor.policies import events as ev
+from proctor.policies.events.calls import input_digest
 from proctor.policies.policy import Approval, Deny, Policy
 from proctor.supervisor.arguments import RecordBounds
 from proctor.supervisor.machine import interface, resume
@@ -360,6 +361,27 @@ def test_an_approval_for_the_run_survives_a_resume() -> None:
 
     assert following.machine.requests == []
     assert [event.tool_call_id for event in record if isinstance(event, ev.ToolCallStarted)] == ["c", "d"]
+
+
+@pytest.mark.parametrize(("digest", "counts"), [(None, True), (input_digest({"n": 1}), True), ("0" * 64, False)])
+def test_an_answer_about_a_call_that_was_not_held_counts_after_a_resume_as_before(
+    digest: str | None, counts: bool
+) -> None:
+    """An answer to another input does not."""
+    run = Shell(resumed([]), [])
+    run.happens(interface.Begin(now_ms=1_000, prompt="go"))
+    started = ev.ToolCallStarted(tool_call_id="c", tool_name="asked", tool_input={"n": 1})
+    run.happens(interface.Reported(now_ms=1_001, event=started))
+    (request,) = [event for event in run.record if isinstance(event, ev.ToolApprovalRequested)]
+    yes = ApprovalAnswer(granted=True, by="ana", input_digest=digest)
+    answer = interface.ApprovalAnswered(now_ms=1_002, approval_id=request.approval_id, answer=yes)
+    counted = []
+    for machine in (resumed(run.record), run.machine):
+        machine.handle(answer)
+        counted.append(any(isinstance(event, ev.ToolApprovalGranted) for event in machine.drain_record()))
+
+    assert not request.held
+    assert counted == [counts, counts]
 
 
 def test_a_snapshot_that_would_lose_events_or_cannot_be_decoded_is_rejected() -> None:
