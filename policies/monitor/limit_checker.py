@@ -306,7 +306,7 @@ class BudgetChecker:
         self.entries = tuple(entries)
         self._when = [compile_when(e.budget.when) if e.budget.when else None for e in entries]
         self.needs_prices = any(entry.budget.kind.is_money for entry in entries)
-        self.rejects_unpriced = reject_unpriced and self.needs_prices
+        self.rejects_unpriced = reject_unpriced
 
     def __bool__(self) -> bool:
         return bool(self.entries)

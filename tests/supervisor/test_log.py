@@ -10,9 +10,10 @@ from supervised import Before
 
 from proctor.adapters.kit import CallGate, EventStream
 from proctor.policies import Deny, Event, Limits, Policy, ToolCall, parse_policies
+from proctor.policies.events import ToolApprovalRequested
 from proctor.supervisor import MemoryStore, PolicyViolationError, create_run, execute_run, run_once
 from proctor.supervisor.ports.adapter import GateAnswer, Launch
-from proctor.supervisor.testing import Ask, Crash, FakeAdapter
+from proctor.supervisor.testing import Ask, Crash, FakeAdapter, FakeApprover
 
 pytestmark = pytest.mark.anyio
 ORG = Policy(name="org", tool_rules=(Deny(("rm",), action="deny"), Deny(("pay",), action="cancel")))
@@ -38,6 +39,17 @@ async def test_a_denied_call_is_logged_with_its_rules(lines: list[Any]) -> None:
     assert line["rules"] == ["org/deny-1"]
     assert (line["tool_name"], line["tool_call_id"]) == ("rm", "c1")
     assert {(line["run_id"], line["session_id"]) for line in lines} == {(result.run_id, result.session_id)}
+
+
+async def test_a_request_for_approval_is_logged_with_its_call(lines: list[Any]) -> None:
+    """Whoever answers it finds it by its id."""
+    asking = Policy(name="org", tool_rules=(Deny(("pay",), action="request_approval"),))
+    adapter = FakeAdapter([Ask(name="pay", id="c1")])
+    result = await run_once(adapter, "go", policies=[asking], approver=FakeApprover(True))
+    (request,) = [event for event in result.events if isinstance(event, ToolApprovalRequested)]
+    (line,) = lines_of(lines, "approval.requested")
+
+    assert (line["log_level"], line["id"], line["tool_call_id"]) == ("info", request.approval_id, "c1")
 
 
 async def test_a_run_that_a_policy_ends_is_logged_with_the_rule(lines: list[Any]) -> None:

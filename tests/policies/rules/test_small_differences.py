@@ -111,22 +111,25 @@ def test_a_transition_with_two_input_tokens_can_fire_half_as_often() -> None:
         assert of.propose(ToolCall(id="more", name="x")).action == "cancel"
 
 
+@pytest.mark.parametrize("unpriced", ["warn", "reject"])
 @pytest.mark.parametrize(("counts", "needs"), [
     (["max_cost_usd"], True),
     (["max_tool_calls"], False),
     (["max_tool_calls", "max_cost_usd"], True),
     (["max_cost_usd", "max_running"], True),
 ])  # fmt: skip
-def test_only_a_cost_budget_needs_prices(counts: list[str], needs: bool) -> None:
-    """With other budgets, a model without a price is no finding."""
+def test_only_a_cost_budget_needs_prices(counts: list[str], needs: bool, unpriced: str) -> None:
+    """With other budgets, a model without a price is no finding; where it may have none, neither."""
     budgets = [{"name": count, count: 5} for count in counts]
-    stack = merge_policies(parse_policies({"name": "p", "unpriced": "reject", "budgets": budgets}))
+    stack = merge_policies(parse_policies({"name": "p", "unpriced": unpriced, "budgets": budgets}))
     of = compile_policy(stack).monitor(RunContext())
     of.observe(ev.RunStarted(run_id="r"))
 
     assert compile_policy(stack).budgets.needs_prices == needs
     assert (compile_policy(stack).prices is not None) == needs
-    assert bool(of.observe(ev.TokenUsageUpdated(model="nobody-knows", input_tokens=1))) == needs
+    assert bool(of.observe(ev.TokenUsageUpdated(model="nobody-knows", input_tokens=1))) == (
+        needs and unpriced == "reject"
+    )
 
 
 def test_disjoint_approvers_are_a_finding() -> None:

@@ -10,6 +10,7 @@ from proctor.policies import Deny, Policy, PolicyViolationError, ToolCall, Viola
 from proctor.policies import events as ev
 from proctor.policies.limits import LIMITS, Limits
 from proctor.policies.monitor.call_table import DENIED_KEPT
+from proctor.policies.rules import RULES
 from proctor.supervisor import ApprovalRequest, MemoryStore, ProviderError, RunResult, Supervisor, run_once
 from proctor.supervisor.machine.event_factory import reach
 from proctor.supervisor.testing import (
@@ -287,7 +288,7 @@ def test_an_error_of_preflight_names_the_rule() -> None:
     ("deny", None, "deny", "escalate", "escalate"),
     ("deny", "cancel", "deny", "escalate", "escalate"),
     ("deny", "warn", "deny", "record", "record"),
-    ("deny", None, "circuit_breaker", "record", "escalate"),
+    *(("deny", None, kind, "record" if kind == "circuit_breaker" else "escalate", "escalate") for kind in RULES),
     *(("deny", None, limit, "record", "escalate") for limit in sorted(LIMITS)),
 ])  # fmt: skip
 def test_a_violation_found_after_its_call_is_enforced_as_far_as_possible(

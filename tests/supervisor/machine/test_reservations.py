@@ -112,6 +112,16 @@ def test_a_run_reserves_a_fraction_first_and_then_as_much_as_its_largest_respons
     assert run.reservations[0].used == 4.5
 
 
+@pytest.mark.parametrize("limit_ms", [SLICE_MS // 2, 2 * SLICE_MS])
+def test_the_next_deadline_is_the_earlier_of_the_slices_end_and_a_limit(limit_ms: int) -> None:
+    """Although both count the same time."""
+    run = Run(TIME, limits=Limits(max_duration_ms=limit_ms))
+    run.gets(SLICE_MS)
+    armed = [command.at_ms for command in run.commands if isinstance(command, ArmDeadline)]
+
+    assert armed[-1] == min(1 + SLICE_MS, 2 + limit_ms)
+
+
 def test_time_is_reserved_a_slice_at_a_time_before_the_last_one_ends() -> None:
     """The deadline is the end of the slice."""
     run = Run(TIME)

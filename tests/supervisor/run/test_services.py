@@ -3,6 +3,7 @@
 import gc
 import math
 import random
+import time
 import weakref
 
 import pytest
@@ -52,6 +53,14 @@ async def test_an_alarm_fires_once_at_the_last_time_it_was_set_to(
 
     assert [number for number, _ in found] == [number for number, _ in expected]
     assert all(0 <= at - due <= 1 for (_, at), (_, due) in zip(found, expected, strict=True))
+
+
+async def test_the_clock_has_the_time_of_day() -> None:
+    """In milliseconds since the epoch."""
+    before = int(time.time() * 1000)
+    now_ms = Clock().now_ms()
+
+    assert before - 100 <= now_ms <= time.time() * 1000 + 100  # the two clocks were read one after the other
 
 
 async def test_an_alarm_in_the_past_fires_at_once_and_can_be_set_again(autojump_clock: object) -> None:
