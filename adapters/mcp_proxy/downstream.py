@@ -126,13 +126,12 @@ class _Endpoint:
             await self._open(scope, receive, send)
         elif session_id in self._sessions:
             with self._requested(session_id):
-                await self._serve_session(self._sessions[session_id], request, receive, send)
+                await self._serve_session(session_id, request, receive, send)
         else:
             await _refused("there is no such session", 404)(scope, receive, send)
 
-    async def _serve_session(
-        self, transport: StreamableHTTPServerTransport, request: Request, receive: Receive, send: Send
-    ) -> None:
+    async def _serve_session(self, session_id: str, request: Request, receive: Receive, send: Send) -> None:
+        transport = self._sessions[session_id]
         receive, message = await _message(request, receive)
         text = str(message.get("id")) if isinstance(message, dict) and "method" in message else None
         # The transport keeps one stream for each text of an id: a second request would get the first one's answer.
@@ -141,7 +140,28 @@ class _Endpoint:
         elif request.method == "GET" and "last-event-id" in request.headers:
             await _refused("no events are kept to resume from", 400)(request.scope, receive, send)
         else:
-            await transport.handle_request(request.scope, receive, send)
+            await self._handle(session_id, transport, request.scope, receive, send)
+
+    async def _handle(
+        self, session_id: str, transport: StreamableHTTPServerTransport, scope: Scope, receive: Receive, send: Send
+    ) -> int:
+        """Pass a request on to its session; returns the status of the answer."""
+        status = 0
+
+        async def watched(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await transport.handle_request(scope, receive, watched)
+        except Exception:
+            if session_id in self._sessions:
+                raise  # else it has ended meanwhile, as its server may have
+        if not status:
+            await _refused("the session has ended", 404)(scope, receive, send)
+        return status
 
     async def _open(self, scope: Scope, receive: Receive, send: Send) -> None:
         if len(self._sessions) >= _MOST_SESSIONS and not self._idle:
@@ -163,17 +183,10 @@ class _Endpoint:
         session_id = uuid4().hex
         transport = StreamableHTTPServerTransport(mcp_session_id=session_id, security_settings=_LOCAL)
         status = 0
-
-        async def watched(message: dict[str, object]) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = int(str(message["status"]))
-            await send(message)
-
         await self._tasks.start(self._own, session_id, transport)
         try:
             with self._requested(session_id):
-                await transport.handle_request(scope, receive, watched)  # type: ignore[arg-type]
+                status = await self._handle(session_id, transport, scope, receive, send)
         finally:
             if not 200 <= status < 400:  # only `initialize` begins a session
                 with anyio.CancelScope(shield=True):
@@ -202,10 +215,12 @@ class _Endpoint:
         try:
             async with transport.connect() as streams:
                 task_status.started()
-                await self._serve(streams)
+                try:
+                    await self._serve(streams)
+                finally:
+                    del self._sessions[session_id]
+                    self._idle.pop(session_id, None)
         finally:
-            del self._sessions[session_id]
-            self._idle.pop(session_id, None)
             if not transport.is_terminated:
                 with anyio.CancelScope(shield=True):
                     await transport.terminate()

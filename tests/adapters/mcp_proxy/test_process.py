@@ -14,13 +14,16 @@ import anyio
 import psutil
 import pytest
 from mcp import Client, StdioServerParameters
-from proxy_processes import HELLO, LENIENT, SESSION, Posted, ProxyOverHttp, call, post, proctor
+from mcp.shared.message import SessionMessage
+from mcp.types import JSONRPCResponse
+from proxy_processes import HELLO, LENIENT, READY, SESSION, Posted, ProxyOverHttp, call, post, proctor
 from proxy_processes import QUICK as SERVER
 
 from proctor.adapters.cli import main
 from proctor.adapters.mcp_proxy import downstream
 from proctor.adapters.mcp_proxy.adapter import Serving, serve
 from proctor.adapters.mcp_proxy.downstream import CommandUpstream, HttpDownstream
+from proctor.adapters.mcp_proxy.messages import Incoming, Outgoing
 from proctor.adapters.mcp_proxy.relay import LEFT
 from proctor.adapters.stores import SQLiteStore
 from proctor.policies import parse_policies
@@ -182,6 +185,38 @@ async def test_a_client_that_disconnects_ends_only_its_own_calls(tmp_path: Path)
     [failed] = [event for event in events if isinstance(event, ToolCallFailed)]
     assert (failed.tool_name, failed.error, answered.is_error) == ("hang", LEFT, False)
     assert not [event for event in events if event.type == "error_occurred"]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_a_session_that_ends_while_it_is_spoken_to_is_no_error(capfd: pytest.CaptureFixture[str]) -> None:
+    """As where its server dies: the operator would read a traceback for each message on its way."""
+    urls: list[str] = []
+    downstream = HttpDownstream("127.0.0.1:0", ready=urls.append)
+    over = anyio.Event()
+
+    async def greet(client: tuple[Incoming, Outgoing]) -> None:
+        hello = await anext(aiter(client[0]))
+        assert isinstance(hello, SessionMessage)
+        await client[1].send(SessionMessage(JSONRPCResponse(jsonrpc="2.0", id="hello", result={})))
+        await over.wait()
+
+    with anyio.fail_after(PATIENCE_S):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(downstream.accept, greet)
+            while not urls:
+                await anyio.sleep(0.01)
+            _, headers = await anyio.to_thread.run_sync(post, urls[0], HELLO)
+            speak = partial(post, urls[0], READY, **{SESSION: headers[SESSION]})
+            taken, _ = await anyio.to_thread.run_sync(speak)
+            over.set()
+            gone = 0
+            while gone != 404:
+                gone, _ = await anyio.to_thread.run_sync(speak)
+            tasks.cancel_scope.cancel()
+
+    assert taken == 202
+    assert capfd.readouterr().err == ""
 
 
 def test_a_run_that_is_cancelled_answers_every_request_over_http(tmp_path: Path) -> None:
