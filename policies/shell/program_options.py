@@ -203,34 +203,57 @@ def options_of(name: str, *verbs: str) -> Options:
 
 def written(words: Sequence[str], options: Options) -> WrittenOptions:
     """Words as a program with these options takes them; letters that are not known stand alone."""
-    found: set[tuple[str, str | None]] = set()
-    others: list[str] = []
-    rest = list(words)
-    if options.cluster and rest and re.fullmatch("[A-Za-z]+", rest[0]):
-        for letter in rest.pop(0):
-            _letters(letter, rest, options, found)
-    while rest:
-        word = rest.pop(0)
-        if word == "--":
-            others += rest
-            break
-        if not re.match("-.", word):
-            others.append(word)
-            continue
-        name, given, value = word.partition("=")
-        if word.startswith("--") or name in options.first:
-            meant = _meant(name, options)
-            takes = not given and any(option in options.taking for option in meant)
-            following = rest.pop(0) if takes and rest else None
-            for option in meant:
-                found.add((option, value if given else following if option in options.taking else None))
-        else:
-            _letters(word[1:], rest, options, found)
-    found |= {
-        (option, None) for mark, option in options.marks.items() for word in others if word[1:] and word[0] == mark
-    }
+    reader = _OptionReader(words, options)
+    reader.read()
+    marked = {option for mark, option in options.marks.items() for w in reader.others if w[1:] and w[0] == mark}
+    found = reader.found | {(option, None) for option in marked}
     each = {(part, value) for option, value in found for part in options.parts.get(option, option).split()}
-    return WrittenOptions(frozenset(each), tuple(others))
+    return WrittenOptions(frozenset(each), tuple(reader.others))
+
+
+class _OptionReader:
+    """Reads words from left to right: options with their values into `found`, the other words into `others`."""
+
+    def __init__(self, words: Sequence[str], options: Options) -> None:
+        self._rest = list(words)
+        self._options = options
+        self.found: set[tuple[str, str | None]] = set()
+        self.others: list[str] = []
+
+    def read(self) -> None:
+        if self._options.cluster and self._rest and re.fullmatch("[A-Za-z]+", self._rest[0]):
+            for letter in self._rest.pop(0):
+                self._letters(letter)
+        while self._rest:
+            word = self._rest.pop(0)
+            if word == "--":
+                self.others += self._rest
+                return
+            if not re.match("-.", word):
+                self.others.append(word)
+            elif word.startswith("--") or word.partition("=")[0] in self._options.first:
+                self._option(word)
+            else:
+                self._letters(word[1:])
+
+    def _option(self, word: str) -> None:
+        """An option by a whole spelling, or a long one cut short, of which it may be several."""
+        name, given, value = word.partition("=")
+        meant, taking = _meant(name, self._options), self._options.taking
+        following = self._next() if not given and not taking.isdisjoint(meant) else None
+        self.found |= {(each, value if given else following if each in taking else None) for each in meant}
+
+    def _letters(self, letters: str) -> None:
+        """Options of one letter behind one dash, of which the first that takes a value has the rest."""
+        for n, letter in enumerate(letters, start=1):
+            option = self._options.first.get(f"-{letter}", f"-{letter}")
+            if option in self._options.taking:
+                self.found.add((option, letters[n:].removeprefix("=") or self._next()))
+                return
+            self.found.add((option, None))
+
+    def _next(self) -> str | None:
+        return self._rest.pop(0) if self._rest else None
 
 
 def _meant(name: str, options: Options) -> list[str]:
@@ -239,15 +262,6 @@ def _meant(name: str, options: Options) -> list[str]:
         return [options.first[name]]
     cut = {first for spelling, first in options.first.items() if spelling.startswith(name) and len(name) > 2}
     return sorted(cut) or [name]
-
-
-def _letters(letters: str, rest: list[str], options: Options, found: set[tuple[str, str | None]]) -> None:
-    for n, letter in enumerate(letters, start=1):
-        option = options.first.get(f"-{letter}", f"-{letter}")
-        if option in options.taking:
-            found.add((option, letters[n:].removeprefix("=") or (rest.pop(0) if rest else None)))
-            return
-        found.add((option, None))
 
 
 KNOWN = split("""
