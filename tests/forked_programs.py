@@ -141,7 +141,7 @@ COMMANDS: Final = (
 
 
 class Forked:
-    """A program that runs, with what a Popen has of pipes and ends; it is no child of this process."""
+    """A running program, with the pipes and the exit code of a Popen; it is no child of this process."""
 
     def __init__(
         self, program: Path, words: Sequence[str], *, cwd: str | os.PathLike[str], env: Mapping[str, str]

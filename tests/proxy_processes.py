@@ -104,7 +104,7 @@ class Talk:
         return self.answer(id)["result"]
 
     def error(self, id: Any) -> int | None:
-        """The code of the error that a request was answered with, if it was one."""
+        """The code of the error that a request was answered with, if any."""
         return next((int(m["error"]["code"]) for m in self.got if m.get("id") == id and "error" in m), None)
 
     @property

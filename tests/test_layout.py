@@ -141,7 +141,7 @@ def test_policies_are_pure() -> None:
     "module",
     ["proctor.policies", "proctor.supervisor", "proctor.adapters", "proctor.adapters.kit", "proctor.adapters.stores"],
 )
-def test_what_is_public_is_listed_sorted_and_there(module: str) -> None:
+def test_public_names_are_listed_sorted_and_exist(module: str) -> None:
     """Everything that a folder's `__init__` lists is public."""
     public = importlib.import_module(module)
 

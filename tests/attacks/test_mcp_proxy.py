@@ -181,10 +181,10 @@ def test_a_server_can_send_only_allowed_messages_to_its_client(tmp_path: Path) -
     assert [m["id"] for m in client.got if "result" in m] == ["hello", 700, "last"]
 
 
-def test_over_http_each_request_has_its_own_answer_and_no_stream_stays_open(tmp_path: Path) -> None:
-    """The library keeps one stream for each text of an id, and the server's messages under one of them: a second
-    request of that text would get the answer of the first, and the first none. A cancelled request's stream ends too,
-    or its client runs out of connections.
+def test_over_http_each_request_has_its_own_response_and_no_stream_stays_open(tmp_path: Path) -> None:
+    """The library has one stream for each text of an id, and one of them for the server's messages. A second request
+    with the same text would get the first one's answer, and the first none. A cancelled request's stream ends too;
+    otherwise its client would run out of connections.
     """
     with ProxyOverHttp(tmp_path, policy="{name: p}", server=LENIENT) as (url, _):
         headers = {SESSION: post(url, HELLO)[1][SESSION]}
@@ -209,8 +209,8 @@ def test_over_http_each_request_has_its_own_answer_and_no_stream_stays_open(tmp_
     assert (cancelled["id"], cancelled["error"]["code"]) == (8, -32800)
 
 
-def test_a_request_under_an_id_in_use_does_not_answer_the_one_that_has_it(tmp_path: Path) -> None:
-    """An error with that id would tell the client that its call, which goes on, had failed."""
+def test_a_request_with_an_id_in_use_does_not_answer_the_first(tmp_path: Path) -> None:
+    """An error with that id would tell the client that its active call had failed."""
     with Talk(tmp_path, policy="{name: p}", server=LENIENT) as client:
         client.send(call("hold", 7), call("read", 7), call("release", 8))
         client.until(7, 8)
@@ -220,8 +220,8 @@ def test_a_request_under_an_id_in_use_does_not_answer_the_one_that_has_it(tmp_pa
     assert client.server_log.count("tools/call") == 2
 
 
-def test_what_a_server_asks_in_a_call_reaches_a_client_that_listens_to_its_calls_only(tmp_path: Path) -> None:
-    """A client over HTTP need not open a stream of its own for it; the call would wait for ever."""
+def test_a_servers_request_during_a_call_reaches_a_client_without_its_own_stream(tmp_path: Path) -> None:
+    """An HTTP client need not open one, and the call would wait for ever."""
     real = Path(__file__).parents[1] / "adapters" / "mcp_proxy" / "server.py"
     asking = {**HELLO, "params": {**HELLO["params"], "capabilities": {"elicitation": {}}}}
     with ProxyOverHttp(tmp_path, policy="{name: p}", server=real) as (url, _):

@@ -295,8 +295,8 @@ def test_unanswered_requests_of_a_server_are_bounded(tmp_path: Path) -> None:
     assert [m["id"] for m in got if m.get("error", {}).get("code") == -32600] == [f"r{n}" for n in range(1000, 1100)]
 
 
-def test_a_server_that_cancels_what_it_asked_may_ask_again(tmp_path: Path) -> None:
-    """A client does not answer what was cancelled: it counts no longer as waiting."""
+def test_a_server_may_ask_again_after_it_cancelled_a_request(tmp_path: Path) -> None:
+    """A client does not answer a cancelled request, so it no longer counts as open."""
     odd = [notice("notifications/cancelled", requestId=id) for id in (None, ["r0"], {"id": "r0"}, True)]
     pairs = [
         line
@@ -312,7 +312,7 @@ def test_a_server_that_cancels_what_it_asked_may_ask_again(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("failed", ["true", 1, [0], {"is": True}, "false"])
 def test_a_result_that_a_client_may_read_as_an_error_is_no_success(failed: Any, tmp_path: Path) -> None:
-    """Clients that read loosely take `"true"` and 1 for true; a rule would have the call for done."""
+    """Lenient clients read `"true"` and 1 as true, and a rule would take the call for completed."""
     policy = "{name: p, on_violation: deny, rules: [{type: before, first: read, then: deploy}]}"
     odd = {"content": [], "isError": failed}
     with Talk(tmp_path, server=HOSTILE, answers={"tools/call": odd}, policy=policy) as client:

@@ -86,7 +86,7 @@ def test_a_figure_in_a_sentence_is_that_of_the_code(page: str, sentence: str) ->
     assert sentence in (DOCS / page).read_text(encoding="utf-8")
 
 
-def test_the_defaults_that_options_describe_are_those_of_the_record() -> None:
+def test_the_documented_defaults_of_options_are_those_of_the_record() -> None:
     """The docstring of the options, where callers read them."""
     described = " ".join((RecordOptions.__doc__ or "").split())
     figures = re.findall(r"`?(max_\w+): .*?[Bb]y default ([\d,]+)( MiB)?\.", described)

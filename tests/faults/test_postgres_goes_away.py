@@ -142,7 +142,7 @@ async def test_commands_and_claims_are_made_once_wherever_the_connection_is_lost
 async def test_an_answer_counts_once_wherever_its_connection_and_that_of_the_run_are_lost(
     server: OwnServer, proxy: CuttingProxy, schema: str, after: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever gives it hears that it counts, the run hears of it, and the call runs once, or not at all."""
+    """Its author learns that it counts, the run gets it, and the call runs once, or not at all."""
     monkeypatch.setattr("proctor.adapters.stores.postgres.store._POLL_S", 0.02)
     monkeypatch.setattr("proctor.adapters.stores.postgres.store._AGAIN_S", 0.02)
     asks = parse_policies("{name: p, tool_rules: [{deny: [bash], action: request_approval}]}")
@@ -171,11 +171,11 @@ async def test_an_answer_counts_once_wherever_its_connection_and_that_of_the_run
             assert len(commands) == PIECES - 1
 
 
-async def test_whoever_answers_as_the_server_goes_away_hears_what_is_known(
+async def test_an_answer_during_an_outage_reports_what_is_known(
     server: OwnServer, proxy: CuttingProxy, schema: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An answer that was recorded is no error, though nobody can see whether the run acts on it; of one whose record
-    was lost on its way, that nobody knows. The run goes on once the server is back.
+    """A recorded answer is no error, although nobody can see whether the run acts on it. If its record may have been
+    lost, the error says so. The run continues once the server is back.
     """
     monkeypatch.setattr("proctor.adapters.stores.postgres.store._AGAIN_S", 0.02)
     asks = parse_policies("{name: p, tool_rules: [{deny: [bash], action: request_approval}]}")
@@ -194,10 +194,10 @@ async def test_whoever_answers_as_the_server_goes_away_hears_what_is_known(
             proxy.cut()
             seen = await wait_recorded(elsewhere, recorded, wait_s=0.5)
             proxy.refuses = False
-            await elsewhere.send_command(Cancel(scope="run", value="other"))  # it writes again, and reads
+            await elsewhere.send_command(Cancel(scope="run", value="other"))  # it reconnects, writes and reads
             await elsewhere.last_command()
             proxy.refuses = True
-            proxy.cut_at(8)  # two questions were answered by then, and the transaction has begun
+            proxy.cut_at(8)  # two queries were answered by then, and the transaction has started
             with pytest.raises(StoreError, match="whether the answer counts is not known") as raised:
                 await answer(elsewhere, requests[1].approval_id, given)
             proxy.refuses = False

@@ -114,7 +114,7 @@ def test_a_run_whose_reader_leaves_finishes(place: Path, cli: Any) -> None:
 
 @pytest.mark.parametrize("form", [(), ("--json",)])
 def test_a_run_whose_reader_stops_reading_keeps_its_limits(place: Path, cli: Any, form: Any) -> None:
-    """A pager, or a terminal that was stopped by Ctrl-S; later it gets everything."""
+    """A pager, or a terminal suspended by Ctrl-S. Once it reads again, it gets everything."""
     steps = "".join(f"  - say: {'word ' * 200}{n}\n" for n in range(40))
     place.joinpath("agent.yaml").write_text(f"name: agent\nsteps:\n{steps}  - silence: forever\n")
     place.joinpath("org.yaml").write_text("name: org\nlimits: {max_idle: 300ms}\n")

@@ -73,8 +73,8 @@ def test_a_limited_number_is_listed_oldest_first_with_whole_ids(cli: Any, place:
     assert [line["approval_id"] for line in every.lines] == [f"run_1.{n}" for n in (1, 3, 4, 5)]
 
 
-def test_who_may_not_answer_is_listed(cli: Any, place: Path) -> None:
-    """Under `four_eyes`: who started the run, or everyone if nobody knows who did."""
+def test_people_who_may_not_answer_are_listed(cli: Any, place: Path) -> None:
+    """Under `four_eyes`: the person who started the run, or everyone if that person is unknown."""
     some = [msgspec.structs.replace(request(n), started_by=by) for n, by in enumerate(("bo", "", None), 1)]
     anyio.run(store, place / "some.db", *some)
     listed = cli("approvals", "--store", "some.db").out.splitlines()

@@ -1,4 +1,4 @@
-"""Codex as newer models use it: they call every tool in a script (`exec`), and each such call asks the hook."""
+"""Codex with newer models: they call every tool in a script (`exec`), and each such call runs the hook."""
 
 import json
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ class Scripted(Codex):
     """`codex exec` with such a model, and an MCP server `s`."""
 
     def run(self, *turns: Any) -> str:
-        """What the model was told at last of its scripts, or of its other calls, one a turn."""
+        """The last results that the model got for its scripts, or its other calls, one a turn."""
         for number, turn in enumerate(turns):
             self.api.reply(self.api.scripted(f"c{number}", turn) if isinstance(turn, str) else turn)
         return super().run()
@@ -35,7 +35,7 @@ class Scripted(Codex):
         return sorted(file.name for file in self.cwd.iterdir())
 
     def events(self, *types: str) -> list[dict[str, Any]]:
-        """What is stored of these types."""
+        """The stored events of these types."""
         rows = stored_rows(self.store, "SELECT data FROM events ORDER BY position")
         return [event for (data,) in rows if (event := json.loads(data))["type"] in types]
 
@@ -54,7 +54,7 @@ def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scripted]
 
 
 def bash(command: str, **more: Any) -> str:
-    """A command of a script, which goes on if it is denied."""
+    """A command of a script, which continues if it is denied."""
     return f"text(await tools.exec_command({json.dumps({'cmd': command, **more})}).catch(String));"
 
 
@@ -64,7 +64,7 @@ FAILS_THERE = "text(await tools.mcp__s__fail({}).catch(String));"
 
 
 def test_each_call_of_a_script_is_decided_and_counted(agent: Scripted) -> None:
-    """Several at once, too; a command that failed is one, by the log."""
+    """Even several at once. By the log, a command has failed."""
     agent.install()
     at_once = " ".join(f"await Promise.all([{', '.join(f'run({n})' for n in range(6))}]);".split())
     results = agent.run(
@@ -79,8 +79,8 @@ def test_each_call_of_a_script_is_decided_and_counted(agent: Scripted) -> None:
     assert recorded(agent.store, "run_started", "run_completed") == ["run_started", "run_completed"]
 
 
-def test_the_tools_of_such_a_model_are_known(agent: Scripted) -> None:
-    """By the names that the model has, those in a script included; hooks put a group's name in front."""
+def test_the_tools_of_a_newer_model_are_known(agent: Scripted) -> None:
+    """By the model's names, including those in a script. Hooks have the group's name as a prefix."""
     agent.install(policy="{name: p}")
     outputs = agent.run("text(ALL_TOOLS.map(tool => tool.name))")
     [text] = [
@@ -102,7 +102,7 @@ def test_a_subagent_is_denied_by_every_name_of_its_tool(agent: Scripted, denied:
 
 @pytest.mark.parametrize("fails", [FAILS, FAILS_THERE], ids=["patch", "server"])
 def test_a_call_of_a_script_that_fails_has_failed_before_the_next_script(agent: Scripted, fails: str) -> None:
-    """No hook tells of it, and the log has no output of it. No later call waits for one."""
+    """No hook reports it, and the log has no output for it. No later call waits for one."""
     agent.install(policy="{name: p, on_violation: deny, rules: [{type: circuit_breaker, consecutive: 2}]}")
     agent.run(fails, fails, bash("touch never"))
 
@@ -110,8 +110,8 @@ def test_a_call_of_a_script_that_fails_has_failed_before_the_next_script(agent: 
     assert recorded(agent.store, *ENDS) == ["tool_call_failed", "tool_call_failed", "tool_call_denied"]
 
 
-def test_a_call_of_a_script_that_runs_on_has_not_failed(agent: Scripted) -> None:
-    """Another script, which the model begins meanwhile, ends none of its calls; with its own end they are over."""
+def test_a_call_of_a_script_that_is_still_running_has_not_failed(agent: Scripted) -> None:
+    """Another script, which the model starts meanwhile, ends none of its calls. They end with their own script."""
     agent.install(policy="{name: p}")
     left = f'// @exec: {{"yield_time_ms": 300}}\n{bash("sleep 2; echo late", yield_time_ms=10_000)}'
     waits = agent.api.call("w", "wait", namespace="functions", cell_id="1", yield_time_ms=10_000)
@@ -123,7 +123,7 @@ def test_a_call_of_a_script_that_runs_on_has_not_failed(agent: Scripted) -> None
 
 
 def test_tokens_count_before_a_call_of_a_script(agent: Scripted) -> None:
-    """Those of the response with the script included: 120 each, of 300."""
+    """Including those of the response with the script: 120 each, of 300."""
     agent.install(policy="{name: p, limits: {max_total_tokens: {max: 300, action: deny}}}")
     agent.run(*(bash(f"touch f{number}") for number in range(4)))
 
@@ -131,8 +131,8 @@ def test_tokens_count_before_a_call_of_a_script(agent: Scripted) -> None:
     assert sum(event["input_tokens"] for event in agent.usage()) == 500
 
 
-def test_a_call_of_a_script_waits_for_the_tokens_of_the_script_only(tmp_path: Path) -> None:
-    """The log never has the call itself; a call before a script that has ended is none of it."""
+def test_a_call_of_a_script_waits_only_for_the_tokens_of_the_script(tmp_path: Path) -> None:
+    """The log never has the call itself, and a call after the end of a script does not belong to it."""
     log, now = tmp_path / "rollout.jsonl", datetime.now(UTC)
 
     def written(*payloads: dict[str, Any]) -> None:
@@ -158,8 +158,8 @@ def test_a_call_of_a_script_waits_for_the_tokens_of_the_script_only(tmp_path: Pa
     assert (early, during, read(0.01)) == (0, 100, 0)
 
 
-def test_its_rollout_has_the_calls_of_scripts_that_hooks_were_asked_about(agent: Scripted) -> None:
-    """Under the same ids, with the same ends; the script itself is no call."""
+def test_the_rollout_has_the_calls_of_scripts_that_ran_hooks(agent: Scripted) -> None:
+    """With the same ids and the same outcomes. The script itself is no call."""
     agent.install(policy="{name: p}")
     added = "*** Begin Patch\n*** Add File: a\n+x\n*** End Patch\n"
     moved = "*** Begin Patch\n*** Update File: a\n*** Move to: b\n@@\n-x\n+y\n*** End Patch\n"

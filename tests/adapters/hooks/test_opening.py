@@ -176,7 +176,7 @@ NOT_LINKED = "cp x out/y ~ cp x here/y ~ cd out && cp x settings/y ~ echo x > ou
 
 @pytest.mark.parametrize("folder", ["work", ".claude/worktrees/work"])
 def test_a_path_is_resolved_through_links_that_exist(session: Any, tmp_path: Path, folder: str) -> None:
-    """A repository may bring links. The folder itself may be below an agent's own, as a worktree is."""
+    """A repository may contain links. The folder itself may be below the agent's own folder, as a worktree is."""
     session.policy.write_text(POLICY.replace("echo]", "echo, redirect]"))
     cwd, real = tmp_path / folder, tmp_path / "real.yaml"
     for name in (".claude", ".git/hooks", "there"):

@@ -166,8 +166,10 @@ def some_messages(count: int) -> list[Event]:
 
 
 @pytest.mark.trio
-async def test_who_reports_waits_while_too_much_is_unread_or_for_all_of_it(autojump_clock: object) -> None:
-    """With two that may wait: twice for two of five, then for the fifth and one more. What comes after is dropped."""
+async def test_a_sender_waits_while_too_many_events_are_unread_or_for_all_of_them(autojump_clock: object) -> None:
+    """With a backlog of two, the sender of five waits for three times a second's reading, then until all six are
+    read. Later events are dropped.
+    """
     stream, seen, events = EventStream(backlog=2), [], some_messages(6)  # type: ignore[var-annotated]
     began = trio.current_time()
     async with helpers() as tasks:
@@ -184,8 +186,8 @@ async def test_who_reports_waits_while_too_much_is_unread_or_for_all_of_it(autoj
 
 
 @pytest.mark.trio
-async def test_a_reader_that_leaves_keeps_nobody_waiting() -> None:
-    """Neither who waits for it then, nor who comes later."""
+async def test_a_reader_that_leaves_blocks_no_sender() -> None:
+    """Neither a waiting one nor a later one."""
     stream = EventStream()
     events = stream.events()
     with trio.fail_after(5):
@@ -201,7 +203,7 @@ async def test_a_reader_that_leaves_keeps_nobody_waiting() -> None:
 @pytest.mark.anyio
 @pytest.mark.parametrize("errors", [(None, "second"), ("first", None), ("first", "second")])
 async def test_only_the_first_close_of_a_stream_counts(errors: tuple[str | None, str | None]) -> None:
-    """Whether it ended well or not."""
+    """With or without an error."""
     stream, raised = EventStream(), []
     for error in errors:
         stream.close(ProviderError(error) if error else None)

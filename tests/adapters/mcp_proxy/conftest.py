@@ -43,7 +43,7 @@ class _Pair:
         await serve((self._to_proxy[1], self._to_client[0]))
 
     async def flush(self) -> None:
-        """Nothing: whoever sends waits."""
+        """Nothing: every send waits."""
 
     def hang_up(self) -> None:
         """Close the proxy's end, as its process does when it exits."""

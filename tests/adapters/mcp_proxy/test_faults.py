@@ -88,9 +88,11 @@ async def test_an_http_server_that_fails_in_a_call_fails_the_call(bench: Any, ho
     assert isinstance(bench.error, ProviderError) == (how == "hangs up")
 
 
-@pytest.mark.parametrize("anyio_backend", ["asyncio"])  # on trio the library leaves a reader to the garbage collector
+@pytest.mark.parametrize(
+    "anyio_backend", ["asyncio"]
+)  # on trio, the library leaves a reader to the garbage collector
 async def test_a_large_answer_in_one_event_is_whole(bench: Any) -> None:
-    """As on a pipe: the library would cut off an event of more than a mebibyte, and the call would have failed."""
+    """As over stdio. The library would truncate an event of more than a mebibyte, and the call would fail."""
     with failing_server("is large") as url:
         async with bench.proxied("{name: p}", upstream=UrlUpstream(url)) as proxied:
             is_error, text = await proxied.outcome("x")
@@ -98,8 +100,8 @@ async def test_a_large_answer_in_one_event_is_whole(bench: Any) -> None:
     assert (is_error, len(text)) == (False, 2_000_000)
 
 
-async def test_an_answer_over_http_may_take_any_time(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a pipe; the library would end the whole connection after five minutes of silence."""
+async def test_an_http_response_may_take_any_time(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As over stdio. The library would close the whole connection after five minutes of silence."""
     monkeypatch.setattr("mcp.shared._httpx_utils.MCP_DEFAULT_SSE_READ_TIMEOUT", 0.2)
     with failing_server("is slow") as url:
         async with bench.proxied("{name: p}", upstream=UrlUpstream(url)) as proxied:
@@ -108,10 +110,10 @@ async def test_an_answer_over_http_may_take_any_time(bench: Any, monkeypatch: py
     assert answered == (False, "at last")
 
 
-async def test_a_server_over_http_that_does_not_end_its_session_holds_nobody_up(
+async def test_an_http_server_that_does_not_end_its_session_blocks_nobody(
     bench: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The client has left, and with it the proxy goes."""
+    """The proxy exits when its client has left."""
     monkeypatch.setattr("proctor.adapters.mcp_proxy.downstream.TERMINATE_S", 0.1)
     with failing_server("does not end") as url:
         async with bench.proxied("{name: p}", upstream=UrlUpstream(url)) as proxied:

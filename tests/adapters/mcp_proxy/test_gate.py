@@ -100,7 +100,9 @@ async def test_a_pending_call_that_the_client_cancels_does_not_run(bench: Any) -
 
 
 async def test_a_call_that_is_cancelled_as_it_is_allowed_does_not_run_and_has_failed() -> None:
-    """It would count as running until the connection ends: the gate has it started, and the server never sees it."""
+    """Otherwise it would count as running until the connection closes: the gate started it, and the server never gets
+    it.
+    """
     allowed, reported = anyio.Event(), list[Event]()
 
     async def gate(call: ToolCall) -> GateAnswer:

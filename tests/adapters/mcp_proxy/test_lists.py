@@ -81,7 +81,7 @@ async def test_tools_that_a_server_adds_later_are_not_trusted(bench: Any) -> Non
 
 
 async def test_a_change_between_two_pages_is_announced() -> None:
-    """The client has the first page as it was; and a server that lists for ever is asked about each page once."""
+    """The client's first page is from before the change. A server that lists for ever is asked for each page once."""
     from proctor.adapters.mcp_proxy.tools import Naming, ToolList, Visibility
 
     closed: set[str] = set()

@@ -120,8 +120,8 @@ async def test_a_signal_ends_the_proxy_and_its_server(tmp_path: Path, sent: sign
     assert (process.returncode, run.status) == (0, "cancelled")
 
 
-def test_a_client_that_leaves_without_reading_its_answers_has_just_left(tmp_path: Path) -> None:
-    """Clients in JavaScript give their servers sockets, on which that is an error of the connection."""
+def test_a_client_that_disconnects_without_reading_its_answers_is_no_error(tmp_path: Path) -> None:
+    """JavaScript clients connect by sockets, on which this is an error of the connection."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         command = [proctor(), *arguments(tmp_path, "{name: p}", "--", *QUICK)]
@@ -220,7 +220,7 @@ async def test_a_session_that_ends_while_it_is_spoken_to_is_no_error(capfd: pyte
 
 
 def test_a_run_that_is_cancelled_answers_every_request_over_http(tmp_path: Path) -> None:
-    """A refused call and those that run have their answers before their connections are closed."""
+    """Denied and active calls are answered before their connections are closed."""
     policy = "{name: p, tool_rules: [{deny: [write]}]}"
     with ProxyOverHttp(tmp_path, policy=policy, server=LENIENT) as (url, _):
         sessions = [{SESSION: post(url, HELLO)[1][SESSION]} for _ in range(2)]

@@ -407,9 +407,9 @@ def test_the_effect_of_a_call_is_shown_as_text(person: Person, site: Site) -> No
         ends(site, event["run_id"])
 
 
-def test_a_number_is_shown_exactly_and_a_long_text_leaves_the_answer_within_reach(browser: Any, site: Site) -> None:
-    """On a phone: a number that the browser's own numbers round, alone and in the whole input; a long text
-    has its length, and scrolls by itself.
+def test_a_large_number_is_shown_exactly_and_a_long_text_leaves_the_buttons_visible(browser: Any, site: Site) -> None:
+    """On a phone. The number is beyond the browser's precision, and shown alone and in the whole input. A long text
+    has its length, and scrolls separately.
     """
     order = 9007199254740993
     refund = {"order": order, "lines": [{"id": -order}, 1.5, 2], "memo": "all of it\n" * 1_000}

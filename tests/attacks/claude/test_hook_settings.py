@@ -338,10 +338,10 @@ async def test_a_hook_of_the_repository_can_answer_for_the_user_unless_hooks_are
 @needs_root
 @pytest.mark.parametrize("option", ["--bare", "--safe-mode"])
 @pytest.mark.parametrize("whose", ["managed", "persons"])
-def test_a_client_that_is_started_without_hooks_has_managed_ones(
+def test_a_client_started_without_hooks_still_runs_managed_ones(
     armed: Armed, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, whose: str, option: str
 ) -> None:
-    """Those of the user don't run there."""
+    """The user's hooks don't run then."""
     if whose == "managed":
         mounting(monkeypatch, armed.managed(tmp_path / "managed"))
     ran = armed.claude.cwd / "ran"

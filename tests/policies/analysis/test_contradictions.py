@@ -120,7 +120,9 @@ def test_conditions_and_names_without_effect_are_found(policy: dict[str, Any], c
     ("$.role", "did you mean `user_role`?"),
     ("$.shift", "anything of your own is in `$.labels.NAME` or `$.metadata.NAME`"),
 ])  # fmt: skip
-def test_a_field_that_no_context_has_gets_the_nearest_or_the_place_for_ones_own(path: str, suggestion: str) -> None:
+def test_an_unknown_context_field_gets_the_nearest_name_or_the_place_for_custom_fields(
+    path: str, suggestion: str
+) -> None:
     policy = {"name": "p", "tool_rules": [{"deny": ["x"], "when": [at(path, equals="night")]}]}
 
     assert [each.suggestion for each in void_findings(merge_policies(parse_policies(policy)))] == [suggestion]

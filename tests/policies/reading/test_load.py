@@ -196,7 +196,7 @@ def test_the_suffix_of_a_file_selects_its_format(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("block", ["tests: [{name: one, calls: [Bash]}]", "prove: [{name: one, reach: Bash}]"])
 def test_policy_tests_in_a_folder_are_not_loaded_as_policies(block: str, tmp_path: Path) -> None:
-    """Loaded by its own path, such a file is an error, and so is a folder that has only such files."""
+    """Loaded by its own path, such a file is an error, and so is a folder with only such files."""
     (tmp_path / "p.yaml").write_text("name: p\nlimits: {max_turns: 3}\n")
     tests = tmp_path / "p.test.yaml"
     tests.write_text(f"policies: [p.yaml]\n{block}\n")

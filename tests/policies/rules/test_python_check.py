@@ -17,7 +17,7 @@ ALICE = RunContext(tenant="acme", user="alice")
 
 
 def started(check: Callable[..., Any], tool: str = "*", **rule: Any) -> Monitor:
-    """A session under one check that denies, beside one that needs nothing of the session."""
+    """A session under one check that denies, and one that does not read the session."""
     rules = [Check(id="c", check=check, tool=tool, **rule), Check(id="beside", check=lambda call: True, tool="none")]
     policy = Policy(name="p", on_violation="deny", rules=rules)
     return compile_policy(policy).monitor(ALICE)

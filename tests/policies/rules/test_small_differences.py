@@ -91,8 +91,8 @@ def test_a_check_gets_exactly_as_many_calls_as_its_bound(monkeypatch: pytest.Mon
     assert of.propose(ToolCall(id="more", name="t")).action == "cancel"
 
 
-def test_a_check_that_is_not_told_of_the_calls_keeps_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So it judges any number of them."""
+def test_a_check_without_the_context_stores_no_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So it evaluates any number of them."""
     monkeypatch.setattr("proctor.policies.rules.python_check.BOUND", 3)
     of = compile_policy(Policy(name="p", rules=[Check(lambda call: True)])).monitor(RunContext())
 
@@ -239,8 +239,8 @@ def test_an_allow_list_allows_several_commands_if_one_condition_matches_them_all
     ("shell", {"command": "ls", "host": "far"}, "not all of its input can be read"),
     ("bash", [], "its input cannot be read"),
 ])  # fmt: skip
-def test_an_allow_list_admits_no_call_that_cannot_be_read(tool: str, input: Any, why: str) -> None:
-    """Though it has the tool by its own name."""
+def test_an_allow_list_allows_no_unreadable_call(tool: str, input: Any, why: str) -> None:
+    """Although it has the tool's own name."""
     policy = merge_policies(parse_policies({"name": "p", "tool_rules": [{"allow": ["shell", "bash"]}]}))
     shell = Tool(name="shell", acts=("bash",), takes=("command",), inferred=True)
     monitor = compile_policy(policy, tools=[shell]).monitor()
@@ -251,10 +251,10 @@ def test_an_allow_list_admits_no_call_that_cannot_be_read(tool: str, input: Any,
 
 
 @pytest.mark.parametrize(("acts", "admitted"), [(("bash",), True), (("bash", "write"), False)])
-def test_what_does_more_than_run_a_command_is_not_admitted_by_the_text_of_that(
+def test_a_condition_on_the_command_does_not_allow_a_tool_with_other_acts(
     acts: tuple[str, ...], admitted: bool
 ) -> None:
-    """A condition on a part of a call says nothing of what else it does."""
+    """It covers only a part of the call."""
     entry = {"tool": "shell", "where": [{"path": "$.command", "regex": "^git"}]}
     policy = merge_policies(parse_policies({"name": "p", "tool_rules": [{"allow": [entry]}]}))
     compiled = compile_policy(policy, tools=[Tool(name="shell", acts=acts)])

@@ -168,7 +168,7 @@ async def test_a_monitor_that_raises_cancels_its_run(
 
 
 class BrokenOff(MemoryStore):
-    """A store that raises this at a call of that method, counted from 1."""
+    """A store that raises this at the n-th call of the method, counted from 1."""
 
     def __init__(self, method: str, nth: int, kind: type[BaseException]) -> None:
         super().__init__()
@@ -196,10 +196,10 @@ class BrokenOff(MemoryStore):
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, asyncio.CancelledError])
 @pytest.mark.parametrize(("method", "nth"), [("blocks", 1), ("create_run", 1), ("blocks", 2), ("last_seq", 1)])
-async def test_a_start_that_its_store_breaks_off_leaves_no_run_that_goes_on(
+async def test_a_start_interrupted_by_its_store_leaves_no_active_run(
     method: str, nth: int, kind: type[BaseException]
 ) -> None:
-    """What it raises reaches the caller; a run that was stored by then has its end, and its session is free."""
+    """The caller gets the exception. A run that was stored by then has its end, and its session is free."""
     store, adapter = BrokenOff(method, nth, kind), FakeAdapter()
     with anyio.fail_after(PATIENCE_S):
         with pytest.raises(BaseException):  # noqa: B017, PT011 - that, or an error that names it

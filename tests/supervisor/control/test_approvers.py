@@ -192,10 +192,8 @@ RULES_NOW: dict[str, tuple[list[Policy], bool]] = {
 
 
 @pytest.mark.parametrize(("now", "asks_again"), RULES_NOW.values(), ids=RULES_NOW)
-async def test_a_yes_for_the_session_covers_nothing_of_a_rule_that_was_changed(
-    now: list[Policy], asks_again: bool
-) -> None:
-    """Rules without an id go by their place: whatever is written there later would have been approved."""
+async def test_an_approval_for_the_session_does_not_cover_a_changed_rule(now: list[Policy], asks_again: bool) -> None:
+    """Rules without an id are numbered by position, so a new rule at that position would have been approved."""
 
     async def granting(request: ApprovalRequest) -> ApprovalAnswer:
         return ApprovalAnswer(granted=True, by="ana", scope="session")
@@ -237,10 +235,10 @@ async def test_an_unused_approval_for_one_call_is_used_if_the_new_policy_accepts
     ({"to": ["a=b", "c"]}, {"to": ["a", "b=c"]}),
     ({"to": '"a=b"'}, {"to": "a=b"}),
 ], ids=str)  # fmt: skip
-async def test_an_approval_for_one_key_covers_no_other_that_reads_alike(
+async def test_an_approval_for_one_key_covers_no_other_key_with_the_same_text(
     first: dict[str, Any], second: dict[str, Any]
 ) -> None:
-    """The agent writes the keys: an approval of a strange one would have covered others."""
+    """The agent chooses the keys, so an approval of a crafted one would have covered others."""
     shown = []
 
     async def approver(request: ApprovalRequest) -> ApprovalAnswer:
@@ -256,8 +254,8 @@ async def test_an_approval_for_one_key_covers_no_other_that_reads_alike(
 
 
 @pytest.mark.parametrize("given", [{}, {"path": "notes"}], ids=str)
-async def test_an_approval_for_a_key_that_is_not_known_covers_nothing_else(given: dict[str, Any]) -> None:
-    """The next call may have any other."""
+async def test_an_approval_for_an_unknown_key_covers_nothing_else(given: dict[str, Any]) -> None:
+    """The next call may have any other key."""
     shown = []
 
     async def approver(request: ApprovalRequest) -> ApprovalAnswer:

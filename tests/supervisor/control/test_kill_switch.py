@@ -217,7 +217,7 @@ async def test_a_run_that_ends_at_once_is_reported_too() -> None:
 
 
 class LostAfter(MemoryStore):
-    """A store whose runs cannot be read, from the beginning or once a command is recorded."""
+    """A store whose runs can't be read, from the start or once a command is stored."""
 
     def __init__(self, *, lost: bool) -> None:
         super().__init__()
@@ -236,8 +236,8 @@ class LostAfter(MemoryStore):
 
 
 @pytest.mark.parametrize("lost", [False, True])
-async def test_a_kill_whose_effect_cannot_be_seen_says_that_its_command_is_recorded(lost: bool) -> None:
-    """People would take the runs for going on: their owners end them."""
+async def test_a_kill_without_a_visible_effect_says_that_its_command_is_recorded(lost: bool) -> None:
+    """Otherwise people would think that the runs are active, although their owners end them."""
     store = LostAfter(lost=False)
     async with running(store, ACME) as [handle]:
         store._lost = lost

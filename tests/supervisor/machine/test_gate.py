@@ -78,7 +78,7 @@ class Run:
             self.feed(interface.Reported(now_ms=1, event=REPORTS[step]))
 
     def agree(self) -> None:
-        """Who was asked about the call, a check or a person, has no objection."""
+        """Every check or person that was asked about the call approves."""
         for command in self.commands:
             match command:
                 case RunChecks():
@@ -128,8 +128,8 @@ def test_a_call_with_an_id_in_use_is_denied_and_the_first_call_continues(
 @pytest.mark.parametrize(("steps", "allowed"), [
     ("ask store agree store", True), ("ask store gone-1 agree store", False), ("ask store cancel agree store", False),
 ])  # fmt: skip
-def test_an_agreement_that_comes_after_the_denial_allows_nothing(kind: str, steps: str, allowed: bool) -> None:
-    """Although the denial is not durable yet, so that the caller has not been told."""
+def test_an_approval_after_the_denial_allows_nothing(kind: str, steps: str, allowed: bool) -> None:
+    """Even if the denial is not durable yet, so that the caller has no answer."""
     run = Run(*([Check(check=never_called, id="asked")] if kind == "checked" else []), asks=kind == "held")
     for step in steps.split():
         run.does(step)

@@ -286,7 +286,7 @@ def test_a_call_asks_the_store_only_if_it_needs_a_reservation() -> None:
     ids=["agent", "call"],
 )
 def test_a_call_that_is_gone_before_the_store_answers_does_not_run(gone: interface.Input, stores: bool) -> None:
-    """It was denied meanwhile, so its reservation allows nothing, also while the denial is not durable yet."""
+    """It was denied meanwhile, so its reservation allows nothing, even while the denial is not durable yet."""
     run = Run(Budget(name="calls", max_tool_calls=2))
     run.gets(0)
     run.asks("a")
@@ -299,7 +299,7 @@ def test_a_call_that_is_gone_before_the_store_answers_does_not_run(gone: interfa
     assert run.allowed == [False]
 
 
-def test_no_call_that_waits_for_a_reservation_runs_after_one_that_cancels_the_run() -> None:
+def test_no_call_with_a_pending_reservation_runs_after_one_that_cancels_the_run() -> None:
     """Both waited for the same one."""
     run = Run(
         Budget(name="calls", max_tool_calls=5), rules=(Check(lambda call: call.name != "bad", action="cancel"),)

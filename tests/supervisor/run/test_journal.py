@@ -94,7 +94,7 @@ BEGUN = ["session_created", "run_started", "message_sent"]
 
 
 async def waits_until_flushed(run: Written, wait: Callable[[], Awaitable[object]]) -> tuple[bool, bool]:
-    """Whether who waits does so before a flush, and goes on after it."""
+    """Whether the function waits before a flush, and returns after it."""
     went_on = trio.Event()
 
     async def go_on() -> None:
@@ -346,7 +346,7 @@ async def claims_it(store: MemoryStore) -> None:
 
 
 @pytest.mark.parametrize("does", [ends_it, claims_it])
-async def test_an_answer_that_comes_late_is_none_where_somebody_has_the_run_or_has_ended_it(
+async def test_a_late_answer_is_void_if_another_process_has_claimed_or_ended_the_run(
     does: Callable[[MemoryStore], Awaitable[None]], autojump_clock: object
 ) -> None:
     """No pending call is allowed, as the owner's lease may have ended unnoticed."""

@@ -90,10 +90,10 @@ async def test_an_agent_is_read_to_its_end_with_pauses_and_may_exit_slowly(autoj
 
 
 @pytest.mark.parametrize(("abandoned_at", "launched"), [(-1, 0), (1, 1)])
-async def test_an_abandoned_agent_has_no_time_to_leave(
+async def test_an_abandoned_agent_gets_no_time_to_exit(
     abandoned_at: float, launched: int, autojump_clock: object
 ) -> None:
-    """Though its stream has ended; one that was not started will not be."""
+    """Even if its stream has ended. An agent that was not started is not started any more."""
     agent = Agent(leaves_s=10)
     reading = Reading(agent)
     began = trio.current_time()

@@ -65,7 +65,7 @@ async def test_the_real_client_rejects_denied_tools_without_asking(
     assert (found["action"], found["matchedEntry"]["action"]) == ("reject", "reject")
 
 
-async def test_the_real_client_rejects_a_call_that_nobody_answers(amp: str, tmp_path: Path) -> None:
+async def test_the_real_client_rejects_a_call_without_an_answer(amp: str, tmp_path: Path) -> None:
     """The supervisor has gone; its folder still exists."""
     async with open_gate_socket(allow) as socket:
         (socket.folder / "socket").unlink()

@@ -221,9 +221,9 @@ async def test_subagents_enabled_in_the_clients_settings_stay_disabled(bench: An
     assert not {"collaboration", "tool_search"} & set(bench.api.offered())
 
 
-async def test_a_model_that_has_subagents_by_itself_has_none_unless_the_caller_enables_them(bench: Any) -> None:
-    """The client's list of models enables them for newer ones, whatever its features are. Of the tools in a script
-    that are not asked about, none is there.
+async def test_a_newer_model_has_no_subagents_unless_the_caller_enables_them(bench: Any) -> None:
+    """The client's list of models enables them for newer ones, whatever its features are. A script has no subagent
+    tool that is not asked about.
     """
     bench.api.reply(bench.api.call("c", "spawn_agent", namespace="collaboration", task_name="t", message="help"))
     bench.api.reply(bench.api.scripted("names", "text(ALL_TOOLS.map(tool => tool.name))"))
