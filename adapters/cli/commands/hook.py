@@ -146,7 +146,7 @@ MANAGED: Final = (
 )
 
 
-def scope_options(command: Callable[..., Any]) -> Callable[..., Any]:
+def settings_file_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """The settings file to change: `--project`, `--user`, `--managed`."""
     for scope, text in (("managed", MANAGED), ("user", "All your folders."), ("project", "This folder. [default]")):
         command = click.option(f"--{scope}", "scope", flag_value=scope, default="project", help=text)(command)
@@ -154,7 +154,7 @@ def scope_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @hook.command("install", short_help="Install the hooks.")
-@hook_options(scope_options)
+@hook_options(settings_file_options)
 @json_option
 def install(scope: Scope, as_json: bool, **wanted: Any) -> None:
     """Write the hooks into the agent's settings, and keep everything else in them.
@@ -189,7 +189,7 @@ def settings(as_managed: bool, as_json: bool, **wanted: Any) -> None:
 
 @hook.command("uninstall", short_help="Remove the hooks.")
 @agent_option
-@scope_options
+@settings_file_options
 @json_option
 def uninstall(agent: str, scope: Scope, as_json: bool) -> None:
     """Remove the hooks from the agent's settings. Other changes in the file are kept."""
