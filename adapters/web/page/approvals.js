@@ -53,7 +53,7 @@ export class Approvals {
     try {
       fill(this.gone, ...(await outcome(this.id)));
     } catch (error) {
-      fill(this.gone, sentence(error.message));
+      fill(this.gone, error.status === 404 ? "This request isn't in the store." : sentence(error.message));
     }
     this.gone.hidden = false;
   }

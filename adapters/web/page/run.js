@@ -80,13 +80,26 @@ export class Run {
         this.timeline.add(data);
       }
     } catch (error) {
+      if (error.status === 404) return this.missing();
       fill(this.heading, sentence(error.message));
       this.pill.hidden = true;
     }
   }
 
+  /** A link may be older than what is kept. */
+  missing() {
+    this.title = "No such run";
+    fill(this.element, h("h1", {}, "This run isn't in the store."));
+  }
+
   async refresh() {
-    const run = (this.run = await get(this.path));
+    try {
+      this.run = await get(this.path);
+    } catch (error) {
+      if (error.status !== 404) throw error;
+      return this.missing();
+    }
+    const run = this.run;
     this.title = beginning(run.prompt) || run.run_id;
     fill(this.heading, this.title);
     this.pill.className = `pill ${run.waiting ? "waits" : run.status}`;

@@ -3,6 +3,9 @@
 import { fill, h, sentence } from "./dom.js";
 import { clock, day, json, oneLine } from "./format.js";
 
+/** Characters of a call's input beside its name; "Input" has all of it. */
+const MOST_ARGS = 1000;
+
 const MOST_ROWS = 2000;
 
 export class Timeline {
@@ -102,7 +105,8 @@ class Call {
   }
 
   input(input) {
-    fill(this.args, Object.entries(input).map(([name, value]) => `${name}: ${oneLine(value)}`).join("  "));
+    const args = Object.entries(input).map(([name, value]) => `${name}: ${oneLine(value)}`).join("  ");
+    fill(this.args, args.length > MOST_ARGS ? `${args.slice(0, MOST_ARGS)}…` : args);
     fill(this.whole.querySelector("pre"), json(input, 2));
   }
 

@@ -428,6 +428,7 @@ def test_a_large_number_is_shown_exactly_and_a_long_text_leaves_the_buttons_visi
         assert card.bounding_box()["height"] < 3 * 844
         tab.evaluate("id => { location.hash = `#/run/${id}` }", event["run_id"])
         expect(tab.locator(".call .args")).to_contain_text(f"order: {order}")
+        assert len(tab.locator(".call .args").inner_text()) < 1100
         expect(tab.get_by_role("meter", name="tool calls")).to_be_visible()
         expect(tab.locator(".arguments dd").nth(0)).to_have_text(str(order))
         tab.get_by_role("button", name="Deny").click()
@@ -454,6 +455,17 @@ def test_no_text_becomes_markup_whatever_the_page_does(person: Person) -> None:
 
     assert refusals == ["TypeError"] * 3
     assert "taken" not in tab.title()
+
+
+def test_a_link_to_something_that_is_not_stored_is_answered_once(person: Person) -> None:
+    """The run or the request was pruned, or belongs to another store."""
+    tab = person.opens("#/run/run_gone")
+    expect(tab.get_by_role("heading", level=1)).to_have_text("This run isn't in the store.")
+    expect(tab.get_by_role("tab")).to_have_count(0)
+    tab.evaluate("() => { location.hash = '#/approvals/run_gone.1' }")
+    expect(tab.get_by_text("This request isn't in the store.")).to_be_visible()
+    expect(tab.get_by_text("there is no run")).to_have_count(0)
+    person.wrong.clear()  # the browser reports each 404
 
 
 def test_without_the_token_nothing_is_visible(browser: Any, site: Site) -> None:
