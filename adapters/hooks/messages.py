@@ -43,6 +43,10 @@ QUESTION_S = 86_400
 """The same of one beside the client's own question: as long as its person may take."""
 
 
+NOT_STARTED: Final = "a hook that can't be started is skipped, such as when the working folder is gone or renamed"
+"""A gap of several clients."""
+
+
 class LastOutput(msgspec.Struct, frozen=True):
     """What the latest call of a tool has put out, and when."""
 

@@ -266,6 +266,7 @@ CODEX: Final = messages.HookClient(
     usage=CodexUsageLog,
     fails_open=(
         "the folder that a command names (`workdir`) is in no hook",
+        messages.NOT_STARTED,
         *_UNHEARD.values(),
         "untrusted hooks are skipped, and a folder's own hooks while the folder isn't trusted",
         "a trusted folder's `.codex/config.toml` can switch hooks off (`hooks` under `[features]`)",

@@ -215,6 +215,7 @@ GEMINI: Final = messages.HookClient(
     ),
     asks=True,
     fails_open=(
+        messages.NOT_STARTED,
         "shell commands of a slash command (`!{...}`) use no hook",
         "the text of a slash command counts as yours if a server brings it, or its file is gone or has changed since "
         "the agent read it",

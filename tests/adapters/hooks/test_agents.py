@@ -23,6 +23,7 @@ from terminal import Terminal
 
 from proctor.adapters.cli import main
 from proctor.adapters.hooks.clients import CLIENTS, codex_trust
+from proctor.adapters.hooks.messages import NOT_STARTED
 from proctor.adapters.hooks.settings import settings_path
 from proctor.adapters.stores import SQLiteStore
 from proctor.supervisor.control import approval_inbox
@@ -750,6 +751,16 @@ def test_a_folder_with_a_plugin_for_opencodes_terminal_is_reported(
 
     assert made.exists()
     assert f"`{settings}` can change what is decided here" in capsys.readouterr().out
+
+
+def test_an_agent_without_its_working_folder_runs_no_denied_call_or_its_page_says_so(agent: Any) -> None:
+    """Codex and Gemini CLI start hooks in that folder, and go on without those that they can't start."""
+    agent.install()
+    moved = agent.cwd.with_name("moved")
+    agent.run([agent.shell(f"mv {agent.cwd} {moved}")], [agent.write(agent.cwd / "secret")])
+
+    assert moved.is_dir()
+    assert (agent.cwd / "secret").exists() == (NOT_STARTED in CLIENTS[agent.name].fails_open)
 
 
 def test_an_mcp_server_of_a_trusted_folder_starts_without_a_hook(agent: Any) -> None:
