@@ -132,13 +132,28 @@ def policies_given(policies: object, policy: object) -> tuple[Policy, ...]:
     if isinstance(given, Policy):
         raise PolicyError("`policies` is one policy; use `policies=[policy]` or `policy=policy`")
     if isinstance(given, (str, bytes, dict)) or not isinstance(given, Sequence):
-        raise PolicyError(f"`policies` is a value of type `{type(given).__name__}`, not a list of policies")
+        raise PolicyError(
+            f"`policies` is a value of type `{type(given).__name__}`, not a list of policies{_hint(given)}"
+        )
     if not given:
         raise PolicyError("`policies` is an empty list; write `policies=()` where a run under no policy is meant")
     for n, item in enumerate(given):
         if not isinstance(item, Policy):
-            raise PolicyError(f"`policies[{n}]` is a value of type `{type(item).__name__}`, not a policy")
+            name = f"policies[{n}]" if policies is not None else "policy"
+            raise PolicyError(f"`{name}` is a value of type `{type(item).__name__}`, not a policy{_hint(item)}")
     return tuple(given)
+
+
+def _hint(given: object) -> str:
+    """What makes policies of a value that is none, after a semicolon."""
+    match given:
+        case str():
+            return "; `load_policies(path)` reads a file, `parse_policies(text)` a text"
+        case bytes() | dict():
+            return "; `parse_policies` reads it"
+        case [Policy(), *_]:
+            return "; put its policies into the list: `[*policies, ...]`"
+    return ""
 
 
 class NetHooks(msgspec.Struct, frozen=True):

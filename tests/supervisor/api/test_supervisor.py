@@ -171,7 +171,10 @@ async def test_all_subscriptions_end_with_the_supervisor() -> None:
     ({"policies": 3}, "`policies` is a value of type `int`, not a list of policies"),
     ({"policies": []}, "`policies` is an empty list"),
     ({"policies": Policy(name="p")}, "`policies` is one policy"),
-    ({"policies": [{}]}, "`policies\\[0\\]` is a value of type `dict`, not a policy"),
+    ({"policies": [{}]}, "`policies\\[0\\]` is a value of type `dict`, not a policy; `parse_policies` reads it"),
+    ({"policies": "org.yaml"}, "not a list of policies; `load_policies\\(path\\)` reads a file"),
+    ({"policies": [[Policy(name="p")]]}, "not a policy; put its policies into the list: `\\[\\*policies, ...\\]`"),
+    ({"policies": None, "policy": "org.yaml"}, "`policy` is a value of type `str`, not a policy; `load_policies"),
 ])  # fmt: skip
 async def test_an_argument_of_the_wrong_type_is_an_error(given: dict[str, Any], message: str) -> None:
     """Nothing is started."""
