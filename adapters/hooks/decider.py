@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
@@ -53,9 +54,23 @@ class HookOptions(msgspec.Struct, frozen=True, kw_only=True):
     unmatched: Unmatched = UNMATCHED
     hold_s: int = 0
 
+    def words(self, home: str | None) -> list[str]:
+        """These options on a command line, for the daemon of that home; `read` reads them."""
+        words = [word for policy in self.policies for word in ("--policy", policy)]
+        words += ["--store", os.fspath(self.store)]
+        if self.store_id:
+            words += ["--store-id", self.store_id]
+        if home is not None:
+            words += ["--home", home]
+        words += ["--unmatched", self.unmatched]
+        if self.hold_s:
+            words += ["--hold", str(self.hold_s)]
+        context = msgspec.json.encode(self.context).decode()
+        return [*words, *(("--context", context) if context != "{}" else ())]
+
     @classmethod
     def read(cls, name: str, arguments: Sequence[str]) -> HookOptions:
-        """The options of these arguments, as `settings.command` writes them. Raises UsageError."""
+        """The options that `words` wrote. Raises UsageError."""
         given: dict[str, list[str]] = {option: [] for option in ("--policy", "--store")}
         given |= {"--store-id": [""], "--context": ["{}"], "--unmatched": [UNMATCHED], "--hold": ["0"]}
         given["--home"] = [""]  # `daemon_client` has seen to it

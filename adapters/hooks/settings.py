@@ -11,8 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-import msgspec
-
 from proctor.policies import RunContext
 from proctor.policies.errors import os_words
 from proctor.supervisor.errors import UsageError
@@ -22,6 +20,7 @@ from ..kit.values import atomic_write
 from ..stores.store_names import DEFAULT_STORE
 from .clients.claude import CLAUDE, LOWEST_KEY
 from .daemon_client import EACH, UnansweredError
+from .decider import HookOptions
 from .messages import REFUSABLE, UNMATCHED, HookClient, Unmatched, version
 from .over_http import PATH, Endpoint, endpoint_in, without_proxy
 from .record import store_id
@@ -54,24 +53,17 @@ def command(
     becomes of a call that the policies say nothing about. Agents with the same policies, store and options have one
     daemon. Raises StoreError.
     """
-    options: list[str] = []
-    for policy in policies:
-        options += ["--policy", os.fspath(policy.absolute())]
     place = DEFAULT_STORE if store is None else os.fspath(store.absolute())
-    options += ["--store", place]
-    if store is None:
-        home = EACH
-    else:
-        options += ["--store-id", store_id(store)]
-        home = home or home_of(os.environ)
-    if home is not None:
-        options += ["--home", home]
-    options += ["--unmatched", unmatched]
-    if hold_s:
-        options += ["--hold", str(hold_s)]
-    text = msgspec.json.encode(context).decode()
-    if text != "{}":
-        options += ["--context", text]
+    wanted = HookOptions(
+        name="",
+        policies=tuple(os.fspath(policy.absolute()) for policy in policies),
+        store=Path(place),
+        store_id="" if store is None else store_id(store),
+        context=context,
+        unmatched=unmatched,
+        hold_s=hold_s,
+    )
+    options = wanted.words(EACH if store is None else home or home_of(os.environ))
     digest = hashlib.sha256("\0".join([sys.executable, *options]).encode()).hexdigest()[:12]
     folder = f"{place}-hook-{digest}"
     whose = [] if agent == CLAUDE.name else ["--agent", agent]
