@@ -36,8 +36,13 @@ async def kind(store: Store, approval_id: str, **given: Any) -> str:
 
 async def answered_by_a_process(store: Path, approval_id: str, by: str, *, granted: bool = True) -> str:
     """The same for an answer from a separate process."""
-    command = [sys.executable, "-c", _ANSWERS, str(store), approval_id, by, str(granted)]
+    command = answering_command(store, approval_id, by, granted=granted)
     return (await anyio.run_process(command, stderr=subprocess.STDOUT)).stdout.decode().strip()
+
+
+def answering_command(store: Path, approval_id: str, by: str, *, granted: bool = True) -> list[str]:
+    """The command of that process."""
+    return [sys.executable, "-c", _ANSWERS, str(store), approval_id, by, str(granted)]
 
 
 _ANSWERS = """

@@ -92,6 +92,11 @@ async def record_answer(
     if run is not None and approval.state == "requested" and goes_on:
         _check_owned(run, approval)
     now = datetime.now(UTC)
+    expires = approval.request.expires_at
+    if approval.state == "requested" and goes_on and expires is not None and expires < now:
+        # The owner says so at that moment, unless its process stands still.
+        what = f"approval `{approval_id}` is closed: expired at {expires:%Y-%m-%d %H:%M:%S} UTC"
+        raise ApprovalError(what, kind="expired", approval=approval)
     event: Any = None
     if not goes_on:
         record: Any = answered(approval.request, given)

@@ -1,5 +1,6 @@
 """An answer that the store has accepted counts, even if the run's owner reads it late."""
 
+import subprocess
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -7,6 +8,7 @@ from typing import Any
 
 import anyio
 import pytest
+from answering import answering_command, until_held
 from anyio.lowlevel import checkpoint
 from stored_rows import stored_events
 
@@ -217,3 +219,20 @@ async def test_a_person_cannot_pose_as_the_supervisors_timeout() -> None:
     assert theirs == NOBODY_IN_TIME
     assert refused.value.kind == "not_allowed"
     assert [call.id for call in adapter.ran] == ["c1"]
+
+
+async def test_an_answer_after_the_time_is_up_is_late_although_the_owner_has_not_said_so(tmp_path: Path) -> None:
+    """Its process may be suspended, or its event loop blocked, as here."""
+    adapter = FakeAdapter([CALL])
+    async with SQLiteStore(tmp_path / "store.db") as store, Supervisor(store) as supervisor:
+        handle = await supervisor.start(adapter, "go", policies=[asking()])
+        request = await until_held(supervisor)
+        command = answering_command(store.path, request.approval_id, "ana")
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)  # noqa: ASYNC221 - to block it
+        result = await handle.wait()
+        approval = await store.approval(request.approval_id)
+
+    assert done.stdout.strip() == "expired", done.stderr
+    assert (adapter.ran, result.status) == ([], "completed")
+    assert approval is not None
+    assert approval.state == "expired"
