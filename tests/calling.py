@@ -24,7 +24,7 @@ class Answer(msgspec.Struct, frozen=True):
 def called(capsys: pytest.CaptureFixture[str], *arguments: object) -> Answer:
     """Call `proctor` with these arguments."""
     capsys.readouterr()
-    with pytest.raises(SystemExit) as ended:
+    with pytest.raises(SystemExit) as raised:
         main([str(argument) for argument in arguments])
     captured = capsys.readouterr()
-    return Answer(int(ended.value.code or 0), captured.out, captured.err)
+    return Answer(int(raised.value.code or 0), captured.out, captured.err)

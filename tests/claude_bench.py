@@ -48,14 +48,14 @@ class Watched:
 
     async def cancel(self) -> list[dict[str, Any]]:
         """Run the cancel steps; returns those that were tried, without their durations."""
-        taken = await run_cancel_steps(self.provider.cancel_steps(), self.ended, Clock())
-        return [{name: found for name, found in step.items() if name != "took_ms"} for step in taken]
+        tried = await run_cancel_steps(self.provider.cancel_steps(), self.ended, Clock())
+        return [{name: found for name, found in step.items() if name != "took_ms"} for step in tried]
 
     async def interrupt(self) -> None:
         """Cancel it, and check that the client accepted the interrupt and ended its turn."""
-        taken = await self.cancel()
+        tried = await self.cancel()
 
-        assert taken == [{"rung": "interrupt", "evidence": {"interrupted_by": "ladder"}, "ended": True}]
+        assert tried == [{"rung": "interrupt", "evidence": {"interrupted_by": "ladder"}, "ended": True}]
         assert self.error is None
         assert not any(isinstance(event, RunCompleted) for event in self.seen)
 

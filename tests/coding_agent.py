@@ -114,11 +114,11 @@ class CodingAgentChecks:
         how = dict(self.limits[limit])
         most = {limit: how.pop("most")} if "most" in how else {}
         adapter, prompt = prepare(HARMLESS * 4, **how)
-        with pytest.raises(PolicyViolationError) as ended:
+        with pytest.raises(PolicyViolationError) as raised:
             await run_once(adapter, prompt, policies=policy(**most))
 
-        assert [violation.kind for violation in ended.value.violations if violation.action == "cancel"] == [limit]
-        return ended.value
+        assert [violation.kind for violation in raised.value.violations if violation.action == "cancel"] == [limit]
+        return raised.value
 
     async def test_it_keeps_to_the_policies_of_the_readme(self, prepare: Prepare, cwd: Path) -> None:
         """Nothing is deleted. With a team's policy on top, writing a file needs approval."""

@@ -225,12 +225,12 @@ def test_a_call_denied_by_a_timeout_is_not_recorded_as_allowed(hasty: HookProces
     first = hasty.allows(call("t0"))
     other = sqlite3.connect(hasty.store, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
-    refused = [hasty.allows(call(f"t{n}")) for n in (1, 2, 3)]
+    denied = [hasty.allows(call(f"t{n}")) for n in (1, 2, 3)]
     hasty.run({**call("t0"), "hook_event_name": "PostToolUse", "tool_response": {}})
     other.close()
     last = [hasty.allows(call(f"t{n}")) for n in (4, 5)]
 
-    assert (first, refused, last) == (True, [False] * 3, [True] * 2)
+    assert (first, denied, last) == (True, [False] * 3, [True] * 2)
     outcomes = ("tool_call_requested", "tool_call_started", "tool_call_completed")
     assert recorded(hasty.store, *outcomes) == [*outcomes, *outcomes[:2], *outcomes[:2]]
 

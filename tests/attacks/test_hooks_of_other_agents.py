@@ -47,12 +47,12 @@ def test_nothing_around_a_hook_lets_a_call_through(hooks: HookProcesses) -> None
 def test_a_client_that_ignores_a_denial_is_recorded(hooks: HookProcesses) -> None:
     """The call ran, so there is a violation beside the denial."""
     hooks.policy.write_text("{name: p, on_violation: deny, tool_rules: [{deny: [bash]}]}")
-    refused = not hooks.allows(call_of(hooks.agent, "c1"))
+    denied = not hooks.allows(call_of(hooks.agent, "c1"))
     hooks.allows(call_of(hooks.agent, "c1", ran=True))
     rows = stored_rows(hooks.store, "SELECT type FROM events ORDER BY position")
     types = [name for (name,) in rows]
 
-    assert refused
+    assert denied
     assert types.index("tool_call_denied") < types.index("tool_call_started")
     assert types.count("policy_violation") >= 2
 

@@ -88,11 +88,11 @@ def test_invalid_lines_are_one_error_and_the_log_stays_valid(lines: Lines, wrong
     path = tmp_path / "to.db"
     record(path, "kept")
     before = exported(path)
-    with pytest.raises(ProctorError) as refused:
+    with pytest.raises(ProctorError) as raised:
         imported(path, WRONG[wrong](lines))
     report = audited(path)
 
-    assert isinstance(refused.value, UsageError | StoreError)
+    assert isinstance(raised.value, UsageError | StoreError)
     assert (report.intact, {one.code for one in report.findings} <= {"not_listed"}) == (True, True)
     assert [line for line in exported(path) if b'"kept"' in line] == [line for line in before if b'"kept"' in line]
     imported(path, lines)
@@ -110,9 +110,9 @@ def test_an_import_does_not_write_to_a_session_with_an_active_run(lines: Lines, 
         owner = await store.register(Owner(owner_id="o"), lease_s=3600)
         for run in await store.runs():
             await store.claim_run(run.run_id, epoch=owner.epoch, lost=True)
-        with pytest.raises(StoreError) as refused:
+        with pytest.raises(StoreError) as raised:
             await import_lines(store, lines)
-        assert refused.value.kind == "fenced"
+        assert raised.value.kind == "fenced"
 
     in_store(path, claimed)
     assert {json.loads(line)["event"]["type"] for line in exported(path)[3:]}.isdisjoint({"run_completed"})
@@ -126,10 +126,10 @@ def test_an_altered_event_does_not_replace_an_existing_one(lines: Lines, at: int
     before = exported(path)
     number = events(lines)[at]
     forged = with_line(lines, number, changed(lines[number], run_id="forged"))
-    with pytest.raises(StoreError) as refused:
+    with pytest.raises(StoreError) as raised:
         imported(path, forged)
 
-    assert refused.value.kind == "conflict"
+    assert raised.value.kind == "conflict"
     assert exported(path) == before
 
 
@@ -155,10 +155,10 @@ def test_an_endless_line_is_not_read_to_its_end(
     file.write_bytes(b"".join(lines))
     taken = called(capsys, "import", file, "--store", store)
     file.write_bytes(b"".join(lines[:5]) + b"x" * (longest + 100))
-    refused = called(capsys, "import", file, "--store", tmp_path / "other.db")
+    rejected = called(capsys, "import", file, "--store", tmp_path / "other.db")
 
-    assert (taken.code, refused.code) == (0, 2)
-    assert "a line is longer than" in refused.err
+    assert (taken.code, rejected.code) == (0, 2)
+    assert "a line is longer than" in rejected.err
 
 
 @pytest.mark.parametrize("kind", ["folder", "missing", "link to itself", "link to nothing"])

@@ -195,10 +195,10 @@ def test_evaluating_an_exported_run_shows_no_secret(
     for trace, format in (("own.jsonl", "events"), ("other.jsonl", "sessions")):
         for more in ((), ("--json",)):
             options = ["--policy", "p.json", "--format", format, *more, "--junit", "j.xml", "--sarif", "s.json"]
-            with pytest.raises(SystemExit) as ended:
+            with pytest.raises(SystemExit) as raised:
                 main(["eval", *options, trace])
             shown = capfd.readouterr()
-            assert ended.value.code == 1, shown.err
+            assert raised.value.code == 1, shown.err
             assert "delete" in shown.out
             written = [Path(name).read_text() for name in ("j.xml", "s.json")]
             assert found_in_json(shown.out, shown.err, *written) == []

@@ -55,11 +55,11 @@ def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.Ca
         if arguments[0] in ANSWERING:
             for name, value in token_for(tmp_path / "state" / "proctor" / "runs.db").items():
                 monkeypatch.setenv(name, value)
-        with pytest.raises(SystemExit) as ended:
+        with pytest.raises(SystemExit) as raised:
             main(list(arguments))
         shown = capfdbinary.readouterr()
         assert (unsafe(shown.out), unsafe(shown.err)) == (set(), set()), arguments
-        return int(ended.value.code or 0), shown.out
+        return int(raised.value.code or 0), shown.out
 
     tools = json.dumps([HOSTILE, "deploy"])
     denied = {"tool": "a*", "where": [{"path": "$.x", "equals": 1}]}

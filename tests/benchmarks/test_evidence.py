@@ -80,19 +80,19 @@ def test_the_results_of_the_adaptive_attacks_are_as_documented(
     suite: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """`proctor test` agrees, for those that are stopped and those that get through."""
-    with pytest.raises(SystemExit) as done:
+    with pytest.raises(SystemExit) as raised:
         main(["test", str(policies.EXAMPLES / f"{suite}.test.yaml")])
 
-    assert done.value.code == 0, capsys.readouterr().out
+    assert raised.value.code == 0, capsys.readouterr().out
 
 
 @pytest.mark.parametrize("suite", [*policies.ATTACKED, *policies.RULED])
 def test_an_example_loads_without_an_error(suite: str) -> None:
     """As a user would copy it."""
-    with pytest.raises(SystemExit) as done:
+    with pytest.raises(SystemExit) as raised:
         main(["check", str(policies.EXAMPLES / f"{suite}.yaml")])
 
-    assert done.value.code == 0
+    assert raised.value.code == 0
 
 
 def test_the_table_of_adaptive_attacks_is_that_of_the_files() -> None:

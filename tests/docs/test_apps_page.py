@@ -92,13 +92,13 @@ def test_a_server_that_is_stopped_ends_its_runs_first(place: Path) -> None:
         ask("POST", "/runs?prompt=go")
         (fetched,) = until(lambda: ask("GET", "/approvals"))
         proctor("deny", fetched["id"], "--by", "bo")
-        refused = ask("POST", f"/approvals/{quote(fetched['id'])}?by=ana")
+        rejected = ask("POST", f"/approvals/{quote(fetched['id'])}?by=ana")
         ask("POST", "/runs?prompt=go")
         until(lambda: ask("GET", "/approvals"))
 
     last = proctor("show", "last", "--json")[-1]
 
-    assert refused["detail"]
+    assert rejected["detail"]
     assert (last["type"], last["reason"]) == ("run_cancelled", "the server is shutting down")
 
 

@@ -107,9 +107,9 @@ def test_a_command_needs_no_more_memory_for_a_longer_log(words: tuple[str, ...],
             return len(text)
 
     def called(path: Path) -> None:
-        with redirect_stdout(Nowhere()), pytest.raises(SystemExit) as ended:
+        with redirect_stdout(Nowhere()), pytest.raises(SystemExit) as raised:
             main([*words, "--store", str(path)])
-        assert ended.value.code in (0, None)
+        assert raised.value.code in (0, None)
 
     called(stores[0])
     few, many = (peak(lambda path=path: called(path)) for path in stores)  # type: ignore[misc]

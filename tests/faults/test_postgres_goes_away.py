@@ -255,9 +255,9 @@ async def test_a_server_that_stays_away_is_an_error_and_the_store_closes(
                 store.last_seq("s"),
                 store.send_command(Cancel(scope="all")),
             ):
-                with pytest.raises(StoreError, match="cannot be reached") as refused:
+                with pytest.raises(StoreError, match="cannot be reached") as raised:
                     await attempt
-                assert refused.value.kind == "unwritable"
+                assert raised.value.kind == "unwritable"
             proxy.refuses = False
             await store.append([message("c")])
 
@@ -401,11 +401,11 @@ async def test_a_commit_that_waits_too_long_is_rejected_with_the_time_and_not_st
         with psycopg.connect(server.url()) as others:
             others.execute(f"SET search_path = {schema}")
             others.execute(TAKE_TURN)
-            with pytest.raises(StoreError, match=r"no answer within 0\.3 s") as refused:
+            with pytest.raises(StoreError, match=r"no answer within 0\.3 s") as raised:
                 await store.append([message("b")])
         await store.append([message("c")])
 
-        assert refused.value.kind == "unwritable"
+        assert raised.value.kind == "unwritable"
         assert await _texts(store) == ["a", "c"]
 
 

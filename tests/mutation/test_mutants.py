@@ -16,7 +16,7 @@ needs_namespaces = pytest.mark.skipif(not can_contain(), reason="needs Linux and
 MODULES = ("policies/monitor/usage.py", "policies/events/run_context.py")
 TESTS_OF_PRICES = (
     "tests/policies/monitor/test_limit_checker.py::test_the_users_table_prices_tokens_with_cached_and_reasoning_rates",
-    "tests/policies/monitor/test_limit_checker.py::test_an_unknown_price_skips_the_limit_and_says_so_or_refuses",
+    "tests/policies/monitor/test_limit_checker.py::test_an_unknown_price_skips_the_limit_with_a_warning_or_denies",
 )
 PROGRAM = """
 import os, signal

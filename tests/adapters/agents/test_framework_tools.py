@@ -86,8 +86,8 @@ async def test_an_act_of_a_framework_agent_is_decided_as_that_of_claude_code(
 
         result = await run_once(adapter, "go", policies=policies(rule, how))
 
-        refused = {violation.tool_call_id for violation in result.policy.violations}
-        answers = [f"c{n}" not in refused for n in range(len(ACTS))]
+        denied = {violation.tool_call_id for violation in result.policy.violations}
+        answers = [f"c{n}" not in denied for n in range(len(ACTS))]
         assert answers == of_claude(rule, how, str(tmp_path)), rule
 
 
@@ -209,12 +209,12 @@ async def test_a_loop_and_its_log_are_evaluated_by_the_same_names(tools: Any) ->
                 await gate.call("run_command", {"cmd": command}, AsyncMock(return_value=""))
     events = [event async for event in store.read(gate.result.session_id)]
     compiled = compile_policy(merge_policies(denied))
-    judged = compiled.for_tools(recorded_tools(events)).monitor(RunContext())
+    evaluated = compiled.for_tools(recorded_tools(events)).monitor(RunContext())
     requested = [event for event in events if isinstance(event, ToolCallRequested)]
     calls = [ToolCall(id=each.tool_call_id, name=each.tool_name, input=each.tool_input) for each in requested]
 
     assert [violation.tool_call_id for violation in gate.result.policy.violations] == ["call-2"]
-    assert [judged.propose(call).action for call in calls] == ["allow", "deny"]
+    assert [evaluated.propose(call).action for call in calls] == ["allow", "deny"]
 
 
 @pytest.mark.anyio

@@ -98,16 +98,16 @@ async def test_tools_that_the_provider_runs_are_reported(tmp_path: Path) -> None
     ran = response().model_copy(update={"content": blocks, "response_metadata": {"model_provider": "anthropic"}})
     async with supervise([Policy(name="p", limits=Limits(max_tool_calls=2))], prompt="go") as gate:
         await agent(tmp_path, gate, ran).ainvoke({"messages": [("user", "go")]})
-    with pytest.raises(PolicyViolationError) as ended:
+    with pytest.raises(PolicyViolationError) as raised:
         async with supervise([Policy(name="p", tool_rules=(Deny(("mcp__git__push",)),))], prompt="go") as gate:
             await agent(tmp_path, gate, ran).ainvoke({"messages": [("user", "go")]})
 
-    started = [e for e in ended.value.partial.events if isinstance(e, ToolCallStarted)]
+    started = [e for e in raised.value.partial.events if isinstance(e, ToolCallStarted)]
     assert [(e.tool_call_id, e.tool_name, e.tool_input, e.turn) for e in started] == [
         ("s1", "web_search", {"query": "x"}, 1),
         ("m1", "mcp__git__push", {}, 1),
     ]
-    assert [violation.enforcement for violation in ended.value.violations] == ["interrupted"]
+    assert [violation.enforcement for violation in raised.value.violations] == ["interrupted"]
 
 
 async def test_a_token_limit_stops_the_calls_of_the_response_that_exceeds_it(tmp_path: Path) -> None:

@@ -97,13 +97,13 @@ async def test_an_allow_list_may_name_dynamic_commands(tmp_path: Path) -> None:
     wild = Policy(name="p", tool_rules=(Allow(("*",)), Deny(("rm",))))
     line = "X=touch; $X a"
 
-    refused = await run(line, tmp_path, policy=wild)
-    judged = await run(line, tmp_path, policy=named, refuse={"dynamic"})
+    denied = await run(line, tmp_path, policy=wild)
+    evaluated = await run(line, tmp_path, policy=named, refuse={"dynamic"})
     before = made_in(tmp_path)
     allowed = await run(line, tmp_path, policy=named)
 
-    assert isinstance(refused.events[-1], RunFailed)
-    assert isinstance(judged.events[-1], RunFailed)
+    assert isinstance(denied.events[-1], RunFailed)
+    assert isinstance(evaluated.events[-1], RunFailed)
     assert before == []
     assert allowed.proposed[-1].input["exact"] is False
     assert made_in(tmp_path) == ["a"]

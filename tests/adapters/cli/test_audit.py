@@ -46,8 +46,8 @@ def test_a_truncated_store_is_compared_with_a_checkpoint(cli: Any, store: Path, 
     assert "integrity: no record was changed" in answer.out
     [report] = cli("audit", "verify", "--json", "--anchor", "heads.json").lines
     assert {finding["about"] for finding in report["findings"]} == {"completeness"}
-    refused = cli("audit", "head")
-    assert (refused.code, "proctor_heads" in refused.out) == (1, False)
+    rejected = cli("audit", "head")
+    assert (rejected.code, "proctor_heads" in rejected.out) == (1, False)
 
 
 @pytest.mark.usefixtures("store")

@@ -210,8 +210,8 @@ def test_each_person_has_the_roles_of_their_token(site: Proxied) -> None:
 def test_wrong_tokens_are_counted_for_each_client(site: Proxied) -> None:
     """Not for the proxy that forwards them all. A client can't claim another address."""
     for n in range(AT_MOST):
-        refused = site.ask("GET", "/api/me", token="wrong", client="127.0.0.2", X_Forwarded_For=f"10.0.0.{n}")
-        assert refused.status == 401
+        rejected = site.ask("GET", "/api/me", token="wrong", client="127.0.0.2", X_Forwarded_For=f"10.0.0.{n}")
+        assert rejected.status == 401
     spent = site.ask("GET", "/api/me", token="wrong", client="127.0.0.2", X_Forwarded_For="10.9.9.9")
 
     assert (spent.status, "retry-after" in spent.headers) == (429, True)

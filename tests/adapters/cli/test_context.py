@@ -52,11 +52,11 @@ def test_metadata_may_be_json_with_an_explicit_operator(typed: str, value: Any) 
 ])  # fmt: skip
 def test_an_invalid_context_is_an_error(given: str, message: str) -> None:
     """With the position and the correct form."""
-    with pytest.raises(click.UsageError) as refused:
+    with pytest.raises(click.UsageError) as raised:
         read_context([given])
 
-    assert f"`--context {given.partition('=')[0].removesuffix(':')}" in str(refused.value)
-    assert message in str(refused.value)
+    assert f"`--context {given.partition('=')[0].removesuffix(':')}" in str(raised.value)
+    assert message in str(raised.value)
 
 
 @pytest.mark.parametrize("given", [

@@ -180,14 +180,14 @@ def test_nothing_starts_until_the_freeze_is_lifted(cli: Any, silent: str, place:
     with going(silent) as process:
         started = until(process, "run_started")
         killed = cli("kill", "--all", "--no-new-starts", "--reason", "an incident", "--json")
-    refused = cli(*words)
+    rejected = cli(*words)
     shown = cli("kill", "--lift")
     again = cli("kill", "--lift")
 
     assert [(line["run_id"], line["status"]) for line in killed.lines] == [(started["run_id"], "cancelled")]
-    assert (refused.code, refused.out) == (3, "")
-    assert "error: no run starts: `" in refused.err
-    assert "an incident; `proctor kill --lift` lifts that" in refused.err
+    assert (rejected.code, rejected.out) == (3, "")
+    assert "error: no run starts: `" in rejected.err
+    assert "an incident; `proctor kill --lift` lifts that" in rejected.err
     assert shown.out.startswith("lifted: no run starts, frozen by `")
     assert again.err == "nothing to lift: there is no such freeze\n"
     assert cli(*words, "--fail-on", "never").code == 0

@@ -154,11 +154,11 @@ def test_sessions_are_evaluated_in_turn_and_separately(make_session: MakeSession
     once = policy(ONCE)
     sessions = [make_session("bash", id="a"), make_session("bash", id="b")]
     counts: list[int] = []
-    judged = judge_sessions(once, iter(sessions), progress=counts.append)
+    evaluated = judge_sessions(once, iter(sessions), progress=counts.append)
 
-    first = next(judged)
+    first = next(evaluated)
     assert (first[0].id, counts) == ("a", [])
-    assert [report.passed for _, report in [first, *judged]] == [True, True]
+    assert [report.passed for _, report in [first, *evaluated]] == [True, True]
     assert counts == [1, 2]
 
 

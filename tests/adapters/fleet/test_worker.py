@@ -469,10 +469,10 @@ async def test_mistakes_are_reported(store: SQLiteStore) -> None:
         await fleet.start(spec(), run_id="r")
         with pytest.raises(UsageError, match="there is no run `nobody`"):
             await fleet.handle("nobody")
-        with pytest.raises(StoreError) as taken:
+        with pytest.raises(StoreError) as raised:
             await fleet.start(spec(), run_id="r")
         assert (await (await fleet.handle("r")).info()).status == "created"
-    assert taken.value.kind == "run_exists"
+    assert raised.value.kind == "run_exists"
     with pytest.raises(UsageError, match="max_waiting is 0"):
         Fleet(store, max_waiting=0)
 

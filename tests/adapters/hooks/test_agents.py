@@ -64,9 +64,9 @@ class Agent:
 
     def hook(self, command: str, *options: str) -> int:
         """The exit code of `proctor hook`."""
-        with pytest.raises(SystemExit) as ended:
+        with pytest.raises(SystemExit) as raised:
             main(["hook", command, "--agent", self.name, *options])
-        return int(str(ended.value.code or 0))
+        return int(str(raised.value.code or 0))
 
     def install(self, *options: str, policy: str = "") -> None:
         """Install the hooks, for another policy if one is given."""

@@ -247,12 +247,12 @@ def test_an_answer_after_the_client_was_killed_has_no_effect(asking: Asking) -> 
         asking.session.pre("c1", command="deploy")
         held, _ = asking.question()
         client.kill()
-    with pytest.raises(ApprovalError) as unseen:
+    with pytest.raises(ApprovalError) as raised:
         asking.answers(held, granted=True)
     asking.session.raw(b'{"session_id": "s", "hook_event_name": "Notification"}')
     with pytest.raises(ApprovalError) as seen:
         asking.answers(held, granted=True)
 
-    assert unseen.value.kind == "owner_gone"
+    assert raised.value.kind == "owner_gone"
     assert seen.value.kind == "withdrawn"
     assert "tool_call_started" not in asking.types()

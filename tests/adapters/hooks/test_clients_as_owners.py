@@ -216,9 +216,9 @@ async def test_hooks_record_nothing_of_a_run_that_is_being_ended(session: Any, c
         await store.release(run.owner.epoch if run.owner else 0)
         await store.claim_run(run.run_id, epoch=ending.epoch, lost=True)
         for name in ("PreToolUse", "UserPromptSubmit", "Stop"):
-            with pytest.raises(StoreError) as refused:
+            with pytest.raises(StoreError) as raised:
                 session.hook(name, tool_use_id="c9", tool_name="Bash")
-            assert refused.value.kind == "fenced"
+            assert raised.value.kind == "fenced"
 
     assert await session.events() == before
     assert [run.status for run in await session.using(reap)] == ["lost"]

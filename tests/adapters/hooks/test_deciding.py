@@ -175,12 +175,12 @@ def test_a_call_that_never_ran_is_no_evidence(session: Any) -> None:
     session.policy.write_text("{name: p, on_violation: deny, rules: [{type: before, first: Read, then: Bash}]}")
     session.pre("t1", "Read")
     session.batch("t1")
-    refused = session.pre("t2")
+    denied = session.pre("t2")
     session.pre("t3", "Read")
     session.post("t3", "Read")
     allowed = session.pre("t4")
 
-    assert (refused.verdict, allowed.verdict) == ("deny", "allow")
+    assert (denied.verdict, allowed.verdict) == ("deny", "allow")
 
 
 def test_an_id_serves_no_other_call_while_its_own_runs_and_names_a_new_one_afterwards(session: Any) -> None:
@@ -438,10 +438,10 @@ async def test_a_covered_call_names_its_approval_while_the_policy_accepts_it(ses
 async def test_a_policy_with_named_approvers_does_not_ask_the_user_at_the_client(session: Any, rule: str) -> None:
     """The client does not say who answers. The call is denied, and the log says that nobody could be asked."""
     session.prompt("p1", policy=ASKS % rule)
-    refused = session.pre("c1", command="x")
+    denied = session.pre("c1", command="x")
     session.post("c1", command="x")
 
-    assert refused == HookAnswer(verdict="deny", reason="Tool 'Bash' is not available in this context.")
+    assert denied == HookAnswer(verdict="deny", reason="Tool 'Bash' is not available in this context.")
     assert [event.decision for event in await session.events("tool_call_denied")][:1] == ["approval_unanswerable"]
     assert await session.events("tool_approval_granted") == []
 

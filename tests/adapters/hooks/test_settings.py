@@ -58,11 +58,11 @@ def test_an_invalid_settings_file_is_left_alone(tmp_path: Path, text: str, why: 
     path.write_text(text, errors="surrogateescape")
     with pytest.raises(UsageError, match=why):
         install(path, wanted(tmp_path))
-    with pytest.raises(UsageError) as refused:
+    with pytest.raises(UsageError) as raised:
         install(path / "below", wanted(tmp_path))
 
     assert path.read_text(errors="surrogateescape") == text
-    assert str(refused.value) == f"`{path}/below` cannot be read: not a directory"
+    assert str(raised.value) == f"`{path}/below` cannot be read: not a directory"
 
 
 def test_a_lone_surrogate_stays_in_a_settings_file(tmp_path: Path) -> None:
@@ -189,13 +189,13 @@ def test_no_database_url_is_written_into_settings(
     url = "postgresql://ana:s3cret@127.0.0.1:1/x"
     if by_variable:
         monkeypatch.setenv("PROCTOR_STORE", url)
-    refused = hook(command, "--policy", "policy.yaml", *(() if by_variable else ("--store", url)))
+    rejected = hook(command, "--policy", "policy.yaml", *(() if by_variable else ("--store", url)))
     written = Path(".claude").exists()
     beside = hook(command, "--policy", "policy.yaml", "--store", "runs.db")
 
-    assert (refused.code, written) == (2, False)
-    assert "hooks need a SQLite file" in refused.err
-    assert "s3cret" not in refused.out + refused.err
+    assert (rejected.code, written) == (2, False)
+    assert "hooks need a SQLite file" in rejected.err
+    assert "s3cret" not in rejected.out + rejected.err
     assert (beside.code, "postgres" in beside.out) == (0, False)
 
 
@@ -223,8 +223,8 @@ def test_managed_settings_without_a_store_contain_no_users_data(
     assert (named.code, "~/.local/state/proctor/runs.db" in named.out, "admin" in named.out) == (0, True, False)
     assert not (tmp_path / "admin").exists()
 
-    refused = hook(*words, "--http")
-    assert (refused.code, "--http" in refused.err) == (2, True)
+    rejected = hook(*words, "--http")
+    assert (rejected.code, "--http" in rejected.err) == (2, True)
 
 
 ROOT = Path(__file__).parents[3]

@@ -86,10 +86,10 @@ async def test_a_limit_that_cancels_ends_the_response_at_the_next_hook(session: 
     session.pre("t1")
     session.used("m2", log="agent-1", input_tokens=5000)
     after = session.post("t1")
-    refused = session.pre("t2")
+    denied = session.pre("t2")
 
     assert after.stop
-    assert (refused.verdict, refused.stop) == ("deny", True)
+    assert (denied.verdict, denied.stop) == ("deny", True)
     assert [event.enforcement for event in await session.events("policy_violation")] == ["interrupted"]
     assert [event.type for event in await session.events("run_cancelled", "run_completed")] == ["run_cancelled"]
 

@@ -167,8 +167,8 @@ def some_messages(count: int) -> list[Event]:
 
 @pytest.mark.trio
 async def test_a_sender_waits_while_too_many_events_are_unread_or_for_all_of_them(autojump_clock: object) -> None:
-    """With a backlog of two, the sender of five waits for three times a second's reading, then until all six are
-    read. Later events are dropped.
+    """The backlog is two, and reading an event takes a second. Sending five events takes four seconds, and waiting
+    until the sixth is read takes two more. A later event is dropped.
     """
     stream, seen, events = EventStream(backlog=2), [], some_messages(6)  # type: ignore[var-annotated]
     began = trio.current_time()

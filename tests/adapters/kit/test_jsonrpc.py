@@ -137,11 +137,11 @@ async def test_a_rejected_or_failed_request_is_answered_with_an_error() -> None:
     """The other side never waits in vain."""
     async with conversation() as talk:
         await talk.say({"id": 1, "method": "refuse"})
-        refused = await talk.hear()
+        rejected = await talk.hear()
         await talk.say({"id": 2, "method": "break"})
         failed = await talk.hear()
 
-    assert refused["error"] == {"code": -1, "message": "no"}
+    assert rejected["error"] == {"code": -1, "message": "no"}
     assert failed["error"] == {"code": -32603, "message": "`break` failed: broken"}
 
 
@@ -160,10 +160,10 @@ async def test_a_lone_surrogate_is_replaced_except_in_a_request() -> None:
     cut = rb'"params": {"text": "\\\ud83d \ud83d\ude00 \ud83d"}}'
     async with conversation() as talk:
         await talk.say(b'{"method": "note", ' + cut + b"\n", b'{"id": 1, "method": "quick", ' + cut + b"\n")
-        refused = await talk.hear()
+        rejected = await talk.hear()
 
     assert talk.heard[0] == ("note", {"text": "\\\ufffd \U0001f600 \ufffd"})
-    assert refused["error"] == {"code": -32600, "message": "`quick` cannot be read"}
+    assert rejected["error"] == {"code": -32600, "message": "`quick` cannot be read"}
 
 
 async def test_pending_requests_fail_when_the_other_side_disconnects() -> None:

@@ -172,8 +172,8 @@ async def test_the_cancel_steps_close_then_terminate_then_kill() -> None:
             done.append("ended")
 
         tree = ProcessTree(process.pid)
-        rungs = process_cancel_steps(tree, close=close, ended=ended, terminate_s=0.05)
-        evidence = {step.name: await step.act() for step in rungs}
+        steps = process_cancel_steps(tree, close=close, ended=ended, terminate_s=0.05)
+        evidence = {step.name: await step.act() for step in steps}
 
         assert list(evidence) == ["close", "terminate", "kill"]
         assert process.pid in (evidence["close"] or {})["seen"]
@@ -185,9 +185,9 @@ async def test_the_cancel_steps_close_then_terminate_then_kill() -> None:
 async def test_a_client_without_an_input_to_close_has_no_such_step() -> None:
     """A step without effect is not listed."""
     async with started("true") as process:
-        rungs = process_cancel_steps(ProcessTree(process.pid))
+        steps = process_cancel_steps(ProcessTree(process.pid))
 
-        assert [step.name for step in rungs] == ["terminate", "kill"]
+        assert [step.name for step in steps] == ["terminate", "kill"]
 
 
 async def test_the_evidence_says_what_the_platform_lacks(monkeypatch: pytest.MonkeyPatch) -> None:

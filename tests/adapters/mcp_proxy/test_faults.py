@@ -64,13 +64,13 @@ async def test_a_session_that_cannot_start_fails_its_clients_handshake(
     """Before the client's own timeout, with the reason."""
     if serving.get("command") == MUTE:
         monkeypatch.setattr("proctor.adapters.mcp_proxy.relay.HANDSHAKE_S", 0.3)
-    with pytest.raises(BaseException) as refused:  # noqa: PT011 - the client's own, whichever it is
+    with pytest.raises(BaseException) as raised:  # noqa: PT011 - the client's own, whichever it is
         async with bench.proxied(policy, **serving):
             pass
 
     assert isinstance(bench.error, error)
     assert says in str(bench.error)
-    assert shows in words(refused.value)
+    assert shows in words(raised.value)
 
 
 @pytest.mark.parametrize("how", ["hangs up", "ends its stream"])

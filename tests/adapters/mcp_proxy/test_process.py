@@ -50,9 +50,9 @@ def test_bad_usage_and_bad_policies_exit_with_2(tmp_path: Path, capfd: pytest.Ca
         ("{nmae: p}", ("--", *QUICK), "nmae"),
         ("{name: p}", ("--listen", "0.0.0.0:0", "--", *QUICK), "can be reached from other machines"),
     ):
-        with pytest.raises(SystemExit) as ended:
+        with pytest.raises(SystemExit) as raised:
             main(arguments(tmp_path, policy, *more))
-        assert ended.value.code == 2
+        assert raised.value.code == 2
         assert why in capfd.readouterr().err
 
 

@@ -31,12 +31,12 @@ class TestProxy(Evidence):
         """Both are recorded before the server gets them. The server reports no tokens."""
         target = self.bench.dir / "never"
         async with self.bench.proxied(DENY % "deny") as proxied:
-            refused = await proxied.outcome("write", path=str(target))
+            denied = await proxied.outcome("write", path=str(target))
             allowed = await proxied.call("add", a=1, b=2)
             recorded = await proxied.events("tool_call_requested", "tool_call_denied")
             used = await proxied.events("token_usage_updated")
 
-        assert (refused, target.exists(), allowed.structured_content) == ((True, "not here"), False, {"sum": 3})
+        assert (denied, target.exists(), allowed.structured_content) == ((True, "not here"), False, {"sum": 3})
         assert [event.type for event in recorded][:2] == ["tool_call_requested", "tool_call_denied"]
         assert self.bench.error is None
         assert used == []

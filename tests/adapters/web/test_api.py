@@ -102,8 +102,8 @@ def test_a_stream_resumes_after_its_last_event(
         assert read[-1][1] == "end"
     assert site.ask("GET", path, headers={"Last-Event-ID": "later"}).status == 400
     for stream_path in (path, "/api/stream"):
-        refused = site.ask("GET", f"{stream_path}?types=tool_call_denied,run_complete")
-        assert (refused.status, refused.data["message"].split("; ")[1]) == (400, "did you mean `run_completed`?")
+        rejected = site.ask("GET", f"{stream_path}?types=tool_call_denied,run_complete")
+        assert (rejected.status, rejected.data["message"].split("; ")[1]) == (400, "did you mean `run_completed`?")
     with site.stream(f"{path}?types=tool_call_denied") as stream:
         assert [kind for _, kind, _ in stream] == ["tool_call_denied", "end"]
 
@@ -142,10 +142,10 @@ def test_a_run_has_its_decisions_limits_and_policies(site: web_server.Site, run_
 
 def test_a_wrong_method_is_answered_with_the_allowed_ones(site: web_server.Site) -> None:
     """Even if several operations share a path."""
-    refused = site.ask("PUT", "/api/switch")
+    rejected = site.ask("PUT", "/api/switch")
 
-    assert refused.status == 405
-    assert set(refused.headers["allow"].split(", ")) == {"GET", "HEAD", "POST"}
+    assert rejected.status == 405
+    assert set(rejected.headers["allow"].split(", ")) == {"GET", "HEAD", "POST"}
 
 
 def test_budgets_have_their_usage_and_their_balance(site: web_server.Site) -> None:
@@ -179,16 +179,16 @@ def test_a_pending_call_is_shown_and_answered(site: web_server.Site) -> None:
         assert site.get(one)["input_digest"] == waiting["input_digest"]
         answer = {"answer": "deny", "input_digest": waiting["input_digest"], "tell_model": "Ask ops first."}
         other = site.ask("POST", f"{one}/answer", token=web_server.BEN, body=answer | {"input_digest": "f" * 64})
-        taken = site.ask("POST", f"{one}/answer", token=web_server.BEN, body=answer)
+        accepted = site.ask("POST", f"{one}/answer", token=web_server.BEN, body=answer)
         assert process.stdout is not None
         printed = [json.loads(line) for line in process.stdout]
         late = site.ask("POST", f"{one}/answer", body=answer)
         closed = site.get(one)
 
     assert (closed["state"], closed["outcome"], closed["answered_by"]) == ("denied", "declined", "ben")
-    assert (taken.data["answer"], taken.data["outcome"]) == ("denied", "declined")
+    assert (accepted.data["answer"], accepted.data["outcome"]) == ("denied", "declined")
     assert "is closed: declined by `ben`" in late.data["message"]
-    assert (other.status, taken.status, late.status) == (409, 200, 409)
+    assert (other.status, accepted.status, late.status) == (409, 200, 409)
     (denied,) = [event for event in printed if event["type"] == "tool_call_denied"]
     (by,) = [event["by"] for event in printed if event["type"] == "tool_approval_denied"]
     assert (denied["tell_model"], by) == ("Ask ops first.", "ben")
@@ -204,12 +204,12 @@ def test_an_approval_may_cover_the_rest_of_the_run_and_needs_an_approver(site: w
         answer = {"answer": "grant", "input_digest": waiting["input_digest"], "scope": "run"}
         stranger = site.ask("POST", path, token=web_server.BEN, body=answer)
         wider = site.ask("POST", path, body={**answer, "scope": "session"})
-        taken = site.ask("POST", path, body=answer)
+        accepted = site.ask("POST", path, body=answer)
         assert process.stdout is not None
         types = [json.loads(line)["type"] for line in process.stdout]
 
     assert (waiting["approvers"], waiting["scopes"]) == (["@leads"], ["once", "run"])
-    assert (stranger.status, wider.status, taken.status) == (403, 403, 200)
+    assert (stranger.status, wider.status, accepted.status) == (403, 403, 200)
     assert types.count("tool_call_completed") == 2  # the second call asked nobody
 
 
@@ -225,12 +225,12 @@ def test_a_run_is_cancelled(site: web_server.Site) -> None:
         (run,) = site.until("/api/runs?status=running", lambda found: found["runs"])["runs"]
         path = f"/api/runs/{run['run_id']}/cancel"
         elapsed = [_elapsed(site.get(f"/api/runs/{run['run_id']}/limits")) for _ in range(2)]
-        taken = site.ask("POST", path, body={"reason": "enough"})
+        accepted = site.ask("POST", path, body={"reason": "enough"})
         assert process.stdout is not None
         printed = [json.loads(line) for line in process.stdout]
         late = site.ask("POST", path, body={})
 
-    assert (taken.status, late.status) == (202, 409)
+    assert (accepted.status, late.status) == (202, 409)
     assert [event["reason"] for event in printed if event["type"] == "run_cancelled"] == ["enough"]
     assert 0 < elapsed[0] < elapsed[1]
     with web_server.going(site, "steps: [{silence: forever}]\n", POLICY):
@@ -365,14 +365,14 @@ def test_an_approval_for_similar_calls_covers_those_and_no_others(
             view = site.get(path)
             order = {"answer": "grant", "input_digest": view["input_digest"], "like": True}
             alone = site.ask("POST", f"{path}/answer", body=order)
-            taken = site.ask("POST", f"{path}/answer", body={**order, "scope": "session"})
+            accepted = site.ask("POST", f"{path}/answer", body={**order, "scope": "session"})
         with web_server.waits(run) as next_one:
             events = site.get(f"/api/runs/{event['run_id']}/events")["events"]
     granted = [each for each in events if each["type"] == "tool_approval_granted"]
 
     assert view["like"]["about"] == "`bash` `git push`"
     assert alone.status == 400
-    assert taken.status == 200
+    assert accepted.status == 200
     assert next_one["tool_input"] == other
     assert [each.get("covered_by") for each in granted] == [None, event["approval_id"]]
     assert granted[0]["like"] == view["like"]["entry"]

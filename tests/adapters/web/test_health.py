@@ -62,11 +62,11 @@ def test_a_missing_file_is_reported_without_its_name(
                 os.replace(site.store.with_name("other.db"), site.store)
             assert list(stream) == []
         assert (caplog.text.count("web.stream_ended"), caplog.text.count("web.failed")) == (1, 0)
-        refused = _answered(site, 503)
+        rejected = _answered(site, 503)
 
-        assert refused.status == 503
-        assert refused.data["code"] == "store_unreachable"
-        assert str(tmp_path) not in refused.body.decode()
+        assert rejected.status == 503
+        assert rejected.data["code"] == "store_unreachable"
+        assert str(tmp_path) not in rejected.body.decode()
         assert "while it was in use" in site.ask("GET", "/api/runs").data["message"]
 
 
@@ -94,12 +94,12 @@ def test_a_database_that_stops_and_restarts_is_noticed(tmp_path: Path, caplog: p
         assert site.ask("GET", "/healthz", token=None).status == 200
         for how in (signal.SIGQUIT, signal.SIGKILL):
             database.stop(how)
-            refused = _answered(site, 503)
+            rejected = _answered(site, 503)
             database.start()
             back = _answered(site, 200)
 
-            assert refused.data["code"] == "store_unreachable"
-            assert str(database.folder) not in refused.body.decode()
+            assert rejected.data["code"] == "store_unreachable"
+            assert str(database.folder) not in rejected.body.decode()
             assert back.data == {"status": "ok"}
     assert "error='no answer within 5 s'" in caplog.text
     assert "Traceback" not in caplog.text
@@ -217,11 +217,11 @@ def test_after_too_many_attempts_the_response_says_when_to_retry(tries: Tries, c
     """After the window, wrong tokens are counted from zero."""
     spent(tries, "10.0.0.1")
     clock.now = 10
-    with pytest.raises(TooManyTriesError) as refused:
+    with pytest.raises(TooManyTriesError) as raised:
         tries.holder("wrong", "10.0.0.1")
-    clock.now += refused.value.wait_s
+    clock.now += raised.value.wait_s
 
-    assert refused.value.wait_s == WINDOW_S - 10
+    assert raised.value.wait_s == WINDOW_S - 10
     assert tries.holder("wrong", "10.0.0.1") is None
 
 
@@ -241,8 +241,8 @@ def test_the_server_answers_429_and_still_serves_every_valid_token(tmp_path: Pat
     with web_server.site(tmp_path) as site:
         for n in range(AT_MOST):
             assert site.ask("GET", "/api/me", token="wrong", headers={"X-Forwarded-For": f"10.0.0.{n}"}).status == 401
-        refused = site.ask("GET", "/api/me", token="wrong")
+        rejected = site.ask("GET", "/api/me", token="wrong")
 
-        assert (refused.status, refused.data["code"]) == (429, "too_many_tries")
-        assert 0 < int(refused.headers["retry-after"]) <= WINDOW_S
+        assert (rejected.status, rejected.data["code"]) == (429, "too_many_tries")
+        assert 0 < int(rejected.headers["retry-after"]) <= WINDOW_S
         assert [site.get("/api/me", token=token)["name"] for token in (ANA, EVE)] == ["ana", "eve"]

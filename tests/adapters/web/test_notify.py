@@ -188,7 +188,7 @@ def test_a_request_is_sent_once_with_everything_needed(tmp_path: Path, receiver:
         message = receiver.next()
         approval = site.get("/api/approvals/run_1.1")
         body = {"answer": "grant", "input_digest": approval["input_digest"]}
-        refused = site.ask("POST", "/api/approvals/run_1.1/answer", body=body)
+        rejected = site.ask("POST", "/api/approvals/run_1.1/answer", body=body)
 
     assert (first["status"], again["status"]) == (500, 200)
     assert first["message"] == again["message"]
@@ -203,7 +203,7 @@ def test_a_request_is_sent_once_with_everything_needed(tmp_path: Path, receiver:
     assert third["message"].splitlines()[-1].endswith(f"/#/approvals/{later['approval_id']}")
     assert "Answer it in the agent's terminal." in message["message"].splitlines()
     assert approval["asks_itself"]
-    assert refused.status == 409
+    assert rejected.status == 409
     assert receiver.got.empty()
 
 

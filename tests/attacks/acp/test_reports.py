@@ -41,10 +41,10 @@ async def test_a_call_that_runs_after_its_denial_is_reported_and_ends_the_run(
     adapter = scripts.adapter(touch("kept"), {**touch("a"), "anyway": True}, touch("b"))
     policy = parse_policies("{name: p, tool_rules: [{deny: [execute], action: deny}]}")
 
-    with pytest.raises(PolicyViolationError) as ended:
+    with pytest.raises(PolicyViolationError) as raised:
         await run_once(adapter, "go", policies=policy)
 
-    enforced = [(violation.tool_call_id, violation.enforcement) for violation in ended.value.violations]
+    enforced = [(violation.tool_call_id, violation.enforcement) for violation in raised.value.violations]
     assert enforced == [("c-kept", "prevented"), ("c-a", "prevented"), ("c-a", "interrupted")]
     assert scripts.made() == ["a"]
 

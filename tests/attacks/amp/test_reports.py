@@ -39,10 +39,10 @@ async def test_a_call_that_runs_after_its_denial_is_reported_and_ends_the_run(
         "{name: p, tool_rules: [{deny: [{tool: bash, where: [{path: $.command, regex: touch}]}], action: deny}]}"
     )
 
-    with pytest.raises(PolicyViolationError) as ended:
+    with pytest.raises(PolicyViolationError) as raised:
         await run_once(adapter, "go", policies=policy)
 
-    assert [violation.enforcement for violation in ended.value.violations] == [
+    assert [violation.enforcement for violation in raised.value.violations] == [
         "prevented",
         "prevented",
         "interrupted",

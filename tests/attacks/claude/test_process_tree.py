@@ -102,8 +102,8 @@ async def test_a_guardian_killed_while_the_client_disconnects_fails_the_run(benc
     }
     bench.api.say(bench.api.reply(bench.api.bash("echo x")), bench.api.reply(bench.api.text("done")))
 
-    with pytest.raises(ProviderError, match=r"was killed \(signal 9\)") as failed:
+    with pytest.raises(ProviderError, match=r"was killed \(signal 9\)") as raised:
         await run_once(bench.adapter(mcp_servers=servers), "go", policies=parse_policies("name: p"))
 
-    assert failed.value.details["code"] == "guardian_killed"
+    assert raised.value.details["code"] == "guardian_killed"
     assert sleepers(72004) == []

@@ -29,17 +29,17 @@ async def test_the_log_has_the_paths_that_the_gate_was_asked_about(bench: Any) -
 
     live = await run_once(bench.adapter("Write"), "go", policies=parse_policies(policy))
     (session,) = read_sessions(logs(bench.env), format="claude")
-    judged = judge_session(compile_policy(merge_policies(parse_policies(policy))), session)
+    evaluated = judge_session(compile_policy(merge_policies(parse_policies(policy))), session)
     paths = [event.tool_input["file_path"] for event in live.events if isinstance(event, ToolCallRequested)]
     recorded = [
         e.tool_input["file_path"] for e in session.events if isinstance(e, ToolCallRequested | ToolCallStarted)
     ]
 
     assert recorded == paths
-    assert [violation.tool_call_id for violation in judged.violations] == [
+    assert [violation.tool_call_id for violation in evaluated.violations] == [
         violation.tool_call_id for violation in live.policy.violations
     ]
-    assert len(judged.violations) == 2
+    assert len(evaluated.violations) == 2
 
 
 async def test_a_reused_call_id_in_the_log_is_another_call(bench: Any) -> None:
@@ -50,9 +50,9 @@ async def test_a_reused_call_id_in_the_log_is_another_call(bench: Any) -> None:
 
     live = await run_once(bench.adapter(), "go", policies=parse_policies(policy))
     (session,) = read_sessions(logs(bench.env), format="claude")
-    judged = judge_session(compile_policy(merge_policies(parse_policies(policy))), session)
+    evaluated = judge_session(compile_policy(merge_policies(parse_policies(policy))), session)
 
-    assert [len(judged.violations), len(live.policy.violations)] == [2, 2]
+    assert [len(evaluated.violations), len(live.policy.violations)] == [2, 2]
 
 
 async def test_a_call_denied_once_ran_the_other_times_in_the_log(bench: Any) -> None:

@@ -67,10 +67,10 @@ async def test_impossible_usage_ends_the_run(bench: Any) -> None:
     false.usage["input_tokens"] = 1.5
     api.say(true, false, *(api.reply(api.bash("echo z >> log")) for _ in range(3)), api.reply(api.text("done")))
 
-    with pytest.raises(ProctorError) as ended:
+    with pytest.raises(ProctorError) as raised:
         await run_once(bench.adapter(), "go", policies=parse_policies("name: p\nlimits: {max_total_tokens: 100000}"))
 
-    assert "inputTokens" in str(ended.value)
+    assert "inputTokens" in str(raised.value)
 
 
 async def test_negative_usage_reduces_nothing(bench: Any) -> None:

@@ -206,14 +206,14 @@ async def test_a_rewritten_call_is_evaluated_as_it_ran(bench: Any) -> None:
     api.say(api.reply(api.bash("echo harmless")), api.reply(api.text("done")))
     policy = "name: p\nrules: [{type: blocklist, tools: [{tool: Bash, where: [{path: $.command, contains: touch}]}]}]"
 
-    with pytest.raises(PolicyViolationError) as refused:
+    with pytest.raises(PolicyViolationError) as raised:
         await run_once(
             bench.adapter(setting_sources=["project"], permission_mode="acceptEdits"),
             "go",
             policies=parse_policies(policy),
         )
 
-    assert [violation.enforcement for violation in refused.value.violations] == ["interrupted"]
+    assert [violation.enforcement for violation in raised.value.violations] == ["interrupted"]
 
 
 async def test_a_permission_hook_of_the_workspace_cannot_answer_for_the_gate(bench: Any) -> None:

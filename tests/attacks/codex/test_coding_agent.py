@@ -57,9 +57,9 @@ async def test_a_line_for_another_shell_is_parsed_as_by_that_shell(bench: Any) -
     result = await run_once(bench.adapter(), "go", policies=parse_policies(POLICY))
     (record,) = records(bench.home)
     (session,) = read_sessions([str(record)], format="codex")
-    judged = judge_session(compile_policy(merge_policies(parse_policies(POLICY))), session)
+    evaluated = judge_session(compile_policy(merge_policies(parse_policies(POLICY))), session)
 
     assert not (bench.cwd / "ran").exists()
     expected = [(f"c{number}", "blocklist-1") for number in range(len(others))]
     assert [(violation.tool_call_id, violation.rule) for violation in result.policy.violations] == expected
-    assert [(violation.tool_call_id, violation.rule) for violation in judged.violations] == expected
+    assert [(violation.tool_call_id, violation.rule) for violation in evaluated.violations] == expected

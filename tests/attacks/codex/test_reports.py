@@ -99,8 +99,8 @@ async def test_usage_that_falls_ends_the_run(bench: Any) -> None:
     for n in range(3):
         bench.api.reply(bench.api.shell(f"d{n}", "echo z >> log"))
 
-    with pytest.raises(ProctorError) as ended:
+    with pytest.raises(ProctorError) as raised:
         await run_once(bench.adapter(), "go", policies=parse_policies("name: p\nlimits: {max_total_tokens: 100000}"))
 
-    assert "inputTokens" in str(ended.value)
+    assert "inputTokens" in str(raised.value)
     assert (bench.cwd / "log").read_text().split().count("z") == 0

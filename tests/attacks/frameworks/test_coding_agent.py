@@ -59,8 +59,8 @@ async def test_an_ungated_tool_is_rejected_if_enforcement_is_required(make: Any,
         agent = agents.Agent(name="first", handoffs=[agent])
     adapter = OpenAIAgentsAdapter(agent)
 
-    with pytest.raises(PolicyViolationError) as refused:
+    with pytest.raises(PolicyViolationError) as raised:
         await run_once(adapter, "go", policies=parse_policies(REQUIRED))
 
     assert adapter.capabilities.gate == "some"
-    assert "required" in str(refused.value)
+    assert "required" in str(raised.value)

@@ -151,9 +151,9 @@ def test_a_net_with_too_many_silent_firings_denies() -> None:
     monitor = compile_policy(merge_policies(parse_policies(written))).monitor()
 
     assert monitor.propose(ToolCall(id="1", name="x")).action == "allow"
-    refused = monitor.propose(ToolCall(id="2", name="y"))
-    assert refused.action == "cancel"
-    assert "fire by themselves" in refused.violations[0].details["expected"]
+    denied = monitor.propose(ToolCall(id="2", name="y"))
+    assert denied.action == "cancel"
+    assert "fire by themselves" in denied.violations[0].details["expected"]
     assert monitor.narrow(["x", "y", "z"]) == ["z"]
 
 

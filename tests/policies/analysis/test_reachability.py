@@ -179,9 +179,9 @@ def test_a_run_that_satisfies_every_requirement_was_not_rejected(
     for n, (name, ok) in enumerate(trace):
         step(monitor, n, name, ok)
     owed = [violation for violation in monitor.finish().violations if violation.enforcement != "prevented"]
-    refused = [finding for finding in preflight(stack) if finding.code == "never_satisfied"]
+    rejections = [finding for finding in preflight(stack) if finding.code == "never_satisfied"]
 
-    assert owed or not [finding for finding in refused if finding.severity == "refuse"]
+    assert owed or not [finding for finding in rejections if finding.severity == "refuse"]
 
 
 followable_net = written_net.filter(lambda net: all(t["tools"] for t in net["transitions"]))

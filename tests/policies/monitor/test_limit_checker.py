@@ -105,7 +105,7 @@ def test_a_run_of_a_session_without_earlier_times_has_its_whole_duration(drive: 
     assert session.monitor.deadline() == ev.at_ms(START) + 65_001
 
 
-def test_an_unknown_price_skips_the_limit_and_says_so_or_refuses(drive: Any) -> None:
+def test_an_unknown_price_skips_the_limit_with_a_warning_or_denies(drive: Any) -> None:
     """`unpriced: warn` is the default. Without usage, no price is missing."""
     session = drive({"limits": {"max_cost_usd": 0.01}})
     assert session.see(usage(model="nobody-knows", input_tokens=10**9)) == []

@@ -130,11 +130,11 @@ def test_the_family_is_evaluated_explained_narrowed_and_reported() -> None:
         assert monitor.propose(ToolCall(id="1", name="pay", turn=1)).action == "allow"
         monitor.observe(events.ToolCallCompleted(tool_call_id="1", tool_name="pay", tool_output=None))
         monitor = compiled.restore(monitor.snapshot(), explain=True)
-        refused = monitor.propose(ToolCall(id="2", name="pay", turn=2))
+        denied = monitor.propose(ToolCall(id="2", name="pay", turn=2))
 
-        assert refused.action == "deny"
-        assert "c: deny, the last call is not confirmed" in refused.explain()
-        assert refused.violations[0].message == "the last call is not confirmed (call 2)"
+        assert denied.action == "deny"
+        assert "c: deny, the last call is not confirmed" in denied.explain()
+        assert denied.violations[0].message == "the last call is not confirmed (call 2)"
         assert monitor.narrow(["pay", "receipt"]) == (["receipt"] if rule is RULE else ["pay", "receipt"])
         assert monitor.finish().rules["c"].status == "violated"
 

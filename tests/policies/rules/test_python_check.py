@@ -111,8 +111,8 @@ def test_a_check_gets_the_same_context_restored_and_rebuilt() -> None:
     done = ev.ToolCallCompleted(tool_call_id="1", tool_name="a", tool_output=[1])
     live.observe(done)
     ask(live, "never", "2")
-    refused = ev.ToolCallDenied(tool_call_id="2", tool_name="never", decision="deny")
-    live.observe(refused)
+    denied = ev.ToolCallDenied(tool_call_id="2", tool_name="never", decision="deny")
+    live.observe(denied)
     restored = policy_of(live).restore(live.snapshot())
     folded = policy_of(live).monitor(ALICE)
     for event in (
@@ -120,7 +120,7 @@ def test_a_check_gets_the_same_context_restored_and_rebuilt() -> None:
         ev.ToolCallStarted(tool_call_id="1", tool_name="a", tool_input={"n": 1}),
         done,
         ev.ToolCallRequested(tool_call_id="2", tool_name="never"),
-        refused,
+        denied,
     ):
         folded.observe(event)
     pasts.clear()

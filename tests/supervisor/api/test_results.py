@@ -140,8 +140,8 @@ async def test_parallel_calls_of_a_cancelled_call_are_all_answered() -> None:
 
     assert isinstance(raised, PolicyViolationError)
     assert set(adapter.answers) == {"c1", "c2", "c3", "c4"}
-    refused = [answer for answer in adapter.answers.values() if not answer.allowed]
-    assert all(answer.tell_model for answer in refused)
+    denied = [answer for answer in adapter.answers.values() if not answer.allowed]
+    assert all(answer.tell_model for answer in denied)
     started = {event.tool_call_id for event in events if isinstance(event, ev.ToolCallStarted)}
     failed = {event.tool_call_id for event in events if isinstance(event, ev.ToolCallFailed)}
     assert started - failed == {call.id for call in adapter.ran}

@@ -182,12 +182,12 @@ async def test_a_withdrawal_keeps_an_answer_that_was_accepted_before_it(
             with anyio.CancelScope(shield=True):
                 await handle.cancel()
         with anyio.CancelScope(shield=True), anyio.fail_after(PATIENCE_S):
-            with pytest.raises(ApprovalError, match=r"withdrawn.* took up that `ana` had approved it") as refused:
+            with pytest.raises(ApprovalError, match=r"withdrawn.* took up that `ana` had approved it") as raised:
                 await wait_recorded(store, accepted, wait_s=2 * PATIENCE_S)
             await handle.wait()
     approval = await store.approval(request.approval_id)
 
-    assert refused.value.kind == "withdrawn"
+    assert raised.value.kind == "withdrawn"
     assert approval is not None
     assert (approval.state, approval.answer, approval.recorded) == ("withdrawn", given, True)
     assert adapter.ran == []
@@ -208,7 +208,7 @@ async def test_a_person_cannot_pose_as_the_supervisors_timeout() -> None:
     async with Supervisor(store, approver=approver) as supervisor:
         handle = await supervisor.start(adapter, "go", policies=[asking(60, approvers=("ana",))])
         request = await until_pending(store)
-        with pytest.raises(ApprovalError) as refused:
+        with pytest.raises(ApprovalError) as raised:
             await answer(store, request.approval_id, theirs)
         for _ in range(100):  # the approver has answered too
             await checkpoint()
@@ -217,7 +217,7 @@ async def test_a_person_cannot_pose_as_the_supervisors_timeout() -> None:
             await handle.wait()
 
     assert theirs == NOBODY_IN_TIME
-    assert refused.value.kind == "not_allowed"
+    assert raised.value.kind == "not_allowed"
     assert [call.id for call in adapter.ran] == ["c1"]
 
 

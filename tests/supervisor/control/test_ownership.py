@@ -185,7 +185,7 @@ async def test_a_pending_call_of_a_lost_run_is_asked_again() -> None:
     steps = [Ask(id="c1", name="bash", input={"command": "rm x"})]
     run_id = await lost_run_id(store, FakeAdapter(steps), asking)
     (request,) = await pending(store)
-    with pytest.raises(ApprovalError, match="is gone; a run that resumes its session asks again") as gone:
+    with pytest.raises(ApprovalError, match="is gone; a run that resumes its session asks again") as raised:
         await answer(store, request.approval_id, ApprovalAnswer(granted=True, by="ana"))
 
     adapter = FakeAdapter(steps)
@@ -197,7 +197,7 @@ async def test_a_pending_call_of_a_lost_run_is_asked_again() -> None:
         await handle.wait()
     events = await stored_events(store, "s")
 
-    assert gone.value.kind == "owner_gone"
+    assert raised.value.kind == "owner_gone"
     assert again.approval_id != request.approval_id
     assert (unanswered, [call.id for call in adapter.ran]) == ([], ["c1"])
     assert [type(event) for event in events if isinstance(event, ev.TERMINAL)] == [ev.RunFailed, ev.RunCompleted]

@@ -205,9 +205,9 @@ def test_an_approval_without_a_name_is_recorded_as_anonymous() -> None:
     call = ToolCall(id="c", name="read")
     policy = Policy(name="p", on_violation="request_approval", tool_rules=(Deny(("read",)),))
     yes = ev.ToolApprovalGranted(approval_id="q.1", tool_name="read", input_digest=input_digest(call.input))
-    judge = compile_policy(merge_policies([policy])).monitor(RunContext())
+    monitor = compile_policy(merge_policies([policy])).monitor(RunContext())
     machine = RunMachine(
-        RunIdentity(run_id="r", session_id="s", provider="x", gates_all=True), judge, earlier_grants=[yes]
+        RunIdentity(run_id="r", session_id="s", provider="x", gates_all=True), monitor, earlier_grants=[yes]
     )
     machine.handle(interface.Begin(now_ms=1, prompt="go"))
     machine.handle(interface.Proposed(now_ms=2, key=1, call=call))

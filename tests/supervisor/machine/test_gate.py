@@ -43,8 +43,8 @@ class Run:
         denies: tuple[Deny, ...] = (Deny(("*",), action="request_approval"),) if asks else ()
         denies += (Deny((warns_of,), action="warn"),) if warns_of else ()
         policy = Policy(name="p", limits=Limits(max_tool_calls=9_999), rules=rules, tool_rules=denies)
-        judge = compile_policy(merge_policies([policy])).monitor(RunContext())
-        self.machine = RunMachine(RunIdentity(run_id="r", session_id="s", provider="x", gates_all=True), judge)
+        monitor = compile_policy(merge_policies([policy])).monitor(RunContext())
+        self.machine = RunMachine(RunIdentity(run_id="r", session_id="s", provider="x", gates_all=True), monitor)
         self.recorded: list[ev.Event] = []
         self.commands: list[Effect] = []
         self.latest_key = 0

@@ -216,10 +216,10 @@ async def test_a_pending_approval_of_a_cancelled_run_is_closed() -> None:
         request = await until_held(supervisor)
         await handle.cancel(reason="stop")
         result = await handle.wait()
-        with pytest.raises(ApprovalError, match="withdrawn") as late:
+        with pytest.raises(ApprovalError, match="withdrawn") as raised:
             await supervisor.approve(request.approval_id, by="ana")
 
-    assert late.value.kind == "withdrawn"
+    assert raised.value.kind == "withdrawn"
     assert result.status == "cancelled"
     assert not adapter.answers["c1"].allowed
     assert adapter.answers["c1"].stop

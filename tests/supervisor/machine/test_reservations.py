@@ -51,9 +51,9 @@ class Run:
         self.commands += (commands := self.machine.handle(input))
         assert self.judge_is_broken or [*map(repr, restored.handle(input))] == [*map(repr, commands)]
         while self.machine.unwritten:
-            taken = self.machine.drain_record()
-            self.record += taken
-            self.written += len(taken)
+            events = self.machine.drain_record()
+            self.record += events
+            self.written += len(events)
             if self.stores:
                 self.commands += self.machine.handle(interface.Stored(now_ms=input.now_ms, count=self.written))
 

@@ -65,9 +65,9 @@ class Shell:
             done += todo
             if any(isinstance(command, CancelAdapter) for command in todo):
                 self.machine.handle(interface.AdapterEnded(now_ms=input.now_ms))
-            taken = self.machine.drain_record()
-            self.record += taken
-            self.stored += len(taken)
+            events = self.machine.drain_record()
+            self.record += events
+            self.stored += len(events)
             todo = [*self.machine.handle(interface.Stored(now_ms=input.now_ms, count=self.stored))]
         return done
 
@@ -147,8 +147,8 @@ def from_record(shell: Shell) -> Shell:
 
 
 def from_snapshot(shell: Shell) -> Shell:
-    judge = COMPILED.restore(shell.machine._state.monitor.snapshot())
-    machine = RunMachine.restore(shell.machine.snapshot(), judge, **SETTINGS)
+    monitor = COMPILED.restore(shell.machine._state.monitor.snapshot())
+    machine = RunMachine.restore(shell.machine.snapshot(), monitor, **SETTINGS)
     return Shell(machine, shell.record, shell.stored)
 
 
@@ -237,13 +237,13 @@ def test_a_restored_monitor_needs_only_the_events_of_the_run() -> None:
     shell.happens(interface.Begin(now_ms=1, prompt="go"))
     for n in range(4):
         shell.happens(interface.Proposed(now_ms=2, key=n, call=ToolCall(id=f"c{n}", name="read")))
-    judge = COMPILED.restore(shell.machine._state.monitor.snapshot())
-    machine = RunMachine.resume(identity(), judge, record, judged_to=shell.machine.seq)
+    monitor = COMPILED.restore(shell.machine._state.monitor.snapshot())
+    machine = RunMachine.resume(identity(), monitor, record, judged_to=shell.machine.seq)
     following = Shell(machine, record)
     answered = following.happens(interface.Proposed(now_ms=3, key=9, call=ToolCall(id="c9", name="read")))
 
     assert [answer.allowed for _, answer in shown_by(answered)] == [False]
-    assert judge.usage.total_tokens == 0
+    assert monitor.usage.total_tokens == 0
 
 
 TOKEN = "ghp" + "_" + "k9" * 18
@@ -294,8 +294,8 @@ def test_a_restored_machine_recognises_a_call_known_only_by_its_redacted_event()
     shell.happens(interface.Begin(now_ms=1, prompt="go"))
     shell.happens(interface.Proposed(now_ms=2, key=1, call=call))
     resumed_machine = machine()
-    judge = COMPILED.restore(resumed_machine._state.monitor.snapshot())
-    restored = RunMachine.restore(resumed_machine.snapshot(), judge, **settings)
+    monitor = COMPILED.restore(resumed_machine._state.monitor.snapshot())
+    restored = RunMachine.restore(resumed_machine.snapshot(), monitor, **settings)
     other = msgspec.structs.replace(call, input={"to": "x"})
     related = [
         [each._state.monitor.calls.relate(again.id, again.name, again.input, 0) for again in (call, other)]

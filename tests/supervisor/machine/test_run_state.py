@@ -141,10 +141,10 @@ async def test_an_event_that_no_store_can_keep_is_rejected_alone(monkeypatch: py
     """As a bad record, not as a failure of the store. Later events are stored."""
     monkeypatch.setattr(records, "MAX_BYTES", 1000)
     store = MemoryStore()
-    with pytest.raises(StoreError, match="at most 1,000 can be stored") as refused:
+    with pytest.raises(StoreError, match="at most 1,000 can be stored") as raised:
         await store.append([ev.MessageReceived(session_id="s", content="x" * 1000)])
 
-    assert refused.value.kind == "bad_record"
+    assert raised.value.kind == "bad_record"
     assert [event.seq for event in await store.append([ev.MessageReceived(session_id="s", content="x")])] == [1]
 
 

@@ -54,17 +54,17 @@ class TranscribedRun:
         ]
 
     def _recorded(self) -> list[str]:
-        taken = self.machine.drain_record()
-        for event in taken:
+        events = self.machine.drain_record()
+        for event in events:
             assert {name: getattr(event, name) for name in STAMPS} == STAMPS
             assert isinstance(event, Unrecognized) or decode_event(encode_event(event)) == event
-        self.events += taken
-        return [line(event) for event in taken]
+        self.events += events
+        return [line(event) for event in events]
 
     def resumed(self) -> RunMachine:
         """The machine that another process rebuilds from the log."""
-        judge = self.compiled.monitor(RunContext())
-        return RunMachine.resume(self.identity, judge, self.events, **self.settings)
+        monitor = self.compiled.monitor(RunContext())
+        return RunMachine.resume(self.identity, monitor, self.events, **self.settings)
 
 
 def known_of(machine: RunMachine) -> dict[str, Any]:

@@ -60,8 +60,8 @@ class Written:
 
     def __init__(self, store: ScriptedStore) -> None:
         (policy,) = parse_policies({"version": 1, "name": "p", "limits": {"max_turns": 99}})
-        judge = compile_policy(merge_policies([policy])).monitor(RunContext())
-        self.machine = RunMachine(RunIdentity(run_id="r", session_id="s", provider="x"), judge)
+        monitor = compile_policy(merge_policies([policy])).monitor(RunContext())
+        self.machine = RunMachine(RunIdentity(run_id="r", session_id="s", provider="x"), monitor)
         self.machine.handle(interface.Begin(now_ms=1, prompt="go"))
         self.stored: list[int] = []
         self.failures: list[str] = []
@@ -245,9 +245,9 @@ async def test_if_an_event_is_rejected_each_is_stored_alone_but_the_end() -> Non
     run.says(MessageReceived(content="unwritable"))
     await run.journal.flush()
     run.ends()
-    refused = await run.journal.retry()
+    rejected = await run.journal.retry()
 
-    assert str(refused) == "no such record"
+    assert str(rejected) == "no such record"
     assert run.types() == BEGUN
     assert [types for _, types in store.appends[2:]] == [[type] for type in (*BEGUN, "message_received")]
 

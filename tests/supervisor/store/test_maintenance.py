@@ -155,10 +155,10 @@ async def test_an_interrupted_import_continues() -> None:
     lines = await lines_of(store)
     for cut in range(1, len(lines) + 1):
         other = MemoryStore()
-        with pytest.raises(UsageError, match=rf"line {cut + 1}: ") as broken:
+        with pytest.raises(UsageError, match=rf"line {cut + 1}: ") as raised:
             await import_lines(other, [*lines[:cut], b"{"])
         runs, events = len(await other.runs()), len([entry async for entry in other.log()])
-        assert (f" {events} event" in str(broken.value)) == bool(runs)
+        assert (f" {events} event" in str(raised.value)) == bool(runs)
         assert events == sum(line.startswith(b'{"event":') for line in lines[:cut])
         await import_lines(other, lines)
 

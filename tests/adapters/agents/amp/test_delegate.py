@@ -80,9 +80,9 @@ async def test_an_unreadable_input_and_a_wrong_token_are_denied() -> None:
     async with open_gate_socket(allow) as socket:
         codes = [(await started(socket, given)).returncode for given in (b"", b"{", b"[" * 2000, b"\xff")]
         (socket.folder / "token").write_text("guessed")
-        refused = await started(socket)
+        denied = await started(socket)
 
-    assert (codes, refused.returncode) == ([0, 2, 2, 2], 2)
+    assert (codes, denied.returncode) == ([0, 2, 2, 2], 2)
 
 
 async def test_a_missing_answer_is_a_denial() -> None:

@@ -38,9 +38,9 @@ async def test_a_cancel_ends_all_running_commands(bench: Any, pipe: Any) -> None
 
     async with bench.watched() as run:
         await pipe.heard()
-        rungs = await run.cancel()
+        steps = await run.cancel()
 
-    assert [step["rung"] for step in rungs] == ["interrupt"]
+    assert [step["rung"] for step in steps] == ["interrupt"]
     assert isinstance(run.seen[-1], ev.RunFailed)
     assert run.seen[-1].error["code"] == "aborted_tools"
     assert not any(isinstance(event, ev.ToolCallCompleted) for event in run.seen)
@@ -85,10 +85,10 @@ async def test_the_later_cancel_steps_end_a_client_that_does_not_answer(bench: A
     async with bench.watched() as run:
         await pipe.heard()
         bench.client().suspend()
-        rungs = await run.cancel()
+        steps = await run.cancel()
 
-    assert [step["rung"] for step in rungs][:2] == ["interrupt", "close"]
-    assert rungs[-1]["ended"]
+    assert [step["rung"] for step in steps][:2] == ["interrupt", "close"]
+    assert steps[-1]["ended"]
     assert bench.survivors() == []
 
 

@@ -93,8 +93,8 @@ async def test_portable_names_match_the_clients_own_tools(bench: Any) -> None:
     )
     result = await run_once(bench.adapter("Bash", "Write", cwd=link), "go", policies=[rule])
 
-    refused = [event.tool_name for event in result.events if isinstance(event, ToolCallDenied)]
-    assert refused == ["Bash", "Write"]
+    denied = [event.tool_name for event in result.events if isinstance(event, ToolCallDenied)]
+    assert denied == ["Bash", "Write"]
     assert sorted(path.name for path in bench.cwd.iterdir()) == ["b", "c.txt"]
     assert not outside.exists()
     assert (result.status, result.output) == ("completed", "done")

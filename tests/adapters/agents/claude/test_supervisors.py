@@ -41,7 +41,7 @@ def test_a_call_approved_by_another_process_runs_with_exactly_the_input_it_showe
     assert not target.exists()
     assert person.answered(True, input_digest=shown[0]["digest"]) == {"state": "granted", "recorded": True}
 
-    refused = person.next_line()
+    declined = person.next_line()
     assert person.answered(False, tell_model="use the other folder")["state"] == "denied"
 
     changed = {**person.next_line()["input"], "command": "touch changed.txt"}
@@ -54,7 +54,7 @@ def test_a_call_approved_by_another_process_runs_with_exactly_the_input_it_showe
     assert target.read_bytes() == shown[0]["input"]["content"].encode() == ODD.encode()
     assert processes.ran() == [each["input"] for each in shown]
     assert all(each["digest"] == input_digest(each["input"]) for each in shown)
-    assert refused["input"]["command"] == "touch denied.txt"
+    assert declined["input"]["command"] == "touch denied.txt"
     assert "use the other folder" in str(api.requests[2]["messages"][-1]["content"])
     assert sorted(path.name for path in processes.bench.cwd.iterdir()) == ["asked.txt", "written.txt"]
 
@@ -160,11 +160,11 @@ def test_two_supervisors_on_one_store_each_handle_their_own_requests(processes: 
     api.say(api.reply(api.bash("touch one.txt")))
     one, person = processes.supervisor("s1", "r1"), processes.orchestrator()
     first = person.next_line()
-    refused = processes.supervisor("s1", "r1b").next_line()
+    rejected = processes.supervisor("s1", "r1b").next_line()
     api.say(api.reply(api.bash("touch two.txt")))
     two, other = processes.supervisor("s2", "r2"), processes.orchestrator("other")
 
-    assert "already has a run that is not over" in refused["refused"]
+    assert "already has a run that is not over" in rejected["refused"]
     assert other.next_line() == first
     assert processes.approval_request("s2").approval_id != first["id"]
 

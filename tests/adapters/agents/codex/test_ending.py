@@ -126,9 +126,9 @@ async def test_a_client_that_never_starts_its_turn_is_closed(
         monkeypatch.setattr(session, bound, 0.05)
     monkeypatch.setattr(session.CodexSession, "interrupt_s", 0.5)
     async with bench.watched(adapter=bench.adapter(codex_path=stand_in(""))) as run:
-        taken = await run.cancel()
+        tried = await run.cancel()
 
-    assert [(step["rung"], "error" in step) for step in taken][:2] == [("interrupt", True), ("close", False)]
+    assert [(step["rung"], "error" in step) for step in tried][:2] == [("interrupt", True), ("close", False)]
     assert run.error is None
 
 

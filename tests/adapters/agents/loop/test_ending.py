@@ -21,10 +21,10 @@ OPEN = Policy(name="open")
 
 async def test_a_limit_cancels_the_block_where_it_awaits() -> None:
     """The usage report that exceeds the limit is the last action of the block. A deadline needs no event."""
-    with anyio.fail_after(PATIENCE_S), pytest.raises(PolicyViolationError) as late:
+    with anyio.fail_after(PATIENCE_S), pytest.raises(PolicyViolationError) as raised:
         async with supervise([Policy(name="p", limits=Limits(max_duration_ms=50))]):
             await anyio.sleep_forever()
-    assert [v.kind for v in late.value.violations] == ["max_duration_ms"]
+    assert [v.kind for v in raised.value.violations] == ["max_duration_ms"]
     with anyio.fail_after(PATIENCE_S), pytest.raises(PolicyViolationError) as caught:  # noqa: PT012
         async with supervise([Policy(name="p", limits=Limits(max_total_tokens=100))]) as gate:
             await gate.usage(input_tokens=60)

@@ -83,7 +83,7 @@ async def test_each_role_has_exactly_the_documented_permissions(server: OwnServe
         await store.send_command(Block(scope="tenant", value="x"))
         await store.send_command(UnblockStarts(scope="all"))
         last = await store.last_seq(result.session_id)
-        with pytest.raises(StoreError, match="does not allow this to the role") as refused:
+        with pytest.raises(StoreError, match="does not allow this to the role") as raised:
             await store.prune(RecordPruned(session_id=result.session_id), up_to=last)
         again = await run_once(agent, "go", policies=[OPEN], store=store)
     async with PostgresStore(as_role(server, "retention")) as store:
@@ -95,7 +95,7 @@ async def test_each_role_has_exactly_the_documented_permissions(server: OwnServe
             with pytest.raises(StoreError, match="does not allow this to the role"):
                 await attempt
 
-    assert (result.status, again.status, refused.value.kind) == ("completed", "completed", "unwritable")
+    assert (result.status, again.status, raised.value.kind) == ("completed", "completed", "unwritable")
     assert pruned is not None
     refused_to(server, "worker", *HISTORY)
     refused_to(server, "retention", HISTORY[0])
@@ -123,14 +123,12 @@ def test_a_role_that_may_not_create_tables_learns_who_may(
         with psycopg.connect(server.url(), autocommit=True) as owner:
             owner.execute(statement)
             try:
-                with pytest.raises(
-                    StoreError, match=f"{which}.*run `proctor store --make` as their owner"
-                ) as refused:
+                with pytest.raises(StoreError, match=f"{which}.*run `proctor store --make` as their owner") as raised:
                     PostgresStore(as_role(server, role))
             finally:
                 owner.execute(back)
 
-        assert refused.value.kind == "unwritable"
+        assert raised.value.kind == "unwritable"
     assert audited(as_role(server, "reader")).findings == ()
 
 
@@ -196,10 +194,10 @@ def test_another_server_is_not_used(
     if "sslrootcert" in options:
         options = {"sslmode": "verify-full", "sslrootcert": str(root.with_name(options["sslrootcert"]))}
 
-    with pytest.raises(StoreError, match=message) as refused:
+    with pytest.raises(StoreError, match=message) as raised:
         PostgresStore(url(tls_server, host, **options), schema="refused", patience_s=3600)
 
-    assert refused.value.kind == "unwritable"
+    assert raised.value.kind == "unwritable"
 
 
 @NEEDS_OWN_SERVER

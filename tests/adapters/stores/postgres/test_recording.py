@@ -76,9 +76,9 @@ async def test_an_agents_event_is_stored_or_rejected_alone(place: tuple[str, str
         first = [await store.append([MessageReceived(session_id="s", event_id=id, content=id)]) for id in ids]
         again = [await store.append([MessageReceived(session_id="s", event_id=id)]) for id in ids]
         for event in (MessageReceived(session_id=long), MessageReceived(session_id="s", run_id=long)):
-            with pytest.raises(StoreError, match="cannot keep an id this long") as refused:
+            with pytest.raises(StoreError, match="cannot keep an id this long") as raised:
                 await store.append([event])
-            assert refused.value.kind == "bad_record"
+            assert raised.value.kind == "bad_record"
         for _ in range(3):
             await store.append([RunStarted(**about), *[most] * 10])
         run = await store.run("r")

@@ -179,10 +179,10 @@ async def test_a_file_that_is_truncated_is_still_recognised(tmp_path: Path) -> N
         size = path.stat().st_size
         with path.open("r+b") as file:
             file.truncate(size // 2)
-        with pytest.raises(StoreError) as refused:
+        with pytest.raises(StoreError) as raised:
             await store.append([MessageReceived(session_id="s")])
 
-    assert refused.value.kind in ("truncated", "corrupt")
+    assert raised.value.kind in ("truncated", "corrupt")
 
 
 def test_concurrent_appends_during_a_prune_lose_nothing(tmp_path: Path) -> None:

@@ -189,7 +189,7 @@ def test_a_wall_clock_set_back_or_ahead_does_not_affect_the_kill_switch(
     with many_runs(store, 3) as many:
         monkeypatch.setattr("proctor.supervisor.control.kill_switch.datetime", Moved)
         outcomes = in_store(store, killed)
-        refused = starts(many)
+        rejected = starts(many)
 
     assert [(outcome.status, outcome.ended) for outcome in outcomes] == [("cancelled", True)] * 3
-    assert refused == "starts_blocked"
+    assert rejected == "starts_blocked"
