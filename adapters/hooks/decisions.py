@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from pathlib import Path
-from posixpath import isabs, join, normpath
+from posixpath import basename, isabs, join, normpath
 from typing import Any, TypeAlias
 
 import msgspec
@@ -180,6 +180,8 @@ _ITS_OWN = (
     *(".git/hooks", ".git/config"),
 )
 """Places from which a client, or a tool of every developer, takes what it runs."""
+_AGENTS = ("claude", "codex", "gemini", "opencode", "cursor-agent", "copilot")
+"""Programs that change an agent's settings and servers without naming a file, or start one without hooks."""
 _FOLDERS = ("workdir", "dir_path", "working_directory")
 """Inputs with the folder that a command runs in."""
 _LONGEST_PATH = 4096
@@ -266,11 +268,17 @@ class Opening:
         shapes = [_shape(normpath(word)) for word in words]
         linked = [real for text in (*texts, *words) for real in _linked(text, cwd)]
         spelt = [text.casefold() for text in (*texts, *map(normpath, (*texts, *words)), *linked)]
+        if "bash" in acts and (programs := [name for text in texts for name in _agents_started(text)]):
+            return programs[0]
         for place in (*_ITS_OWN, *self._kept, *filter(None, (home,))):
             plain = place.casefold()
             if any(plain in text for text in spelt) or any(_may_be(plain.split("/"), shape) for shape in shapes):
                 return place
         return ""
+
+
+def _agents_started(line: str) -> Iterator[str]:
+    return (part.name for part in read_commands(line).parts if basename(part.name).casefold() in _AGENTS)
 
 
 def _words(line: str, folder: str) -> Iterator[str]:

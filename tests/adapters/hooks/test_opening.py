@@ -167,6 +167,19 @@ def test_a_path_in_a_command_is_resolved_as_its_program_gets_it(session: Any) ->
     assert {line for line in others if not answer_to(session, line)[1]} == set()
 
 
+@pytest.mark.parametrize("command", [
+    *("claude mcp add s -- x", "cd x; /usr/bin/codex features list", "env A=b gemini hooks disable y"),
+    *("ls && copilot plugin install x", "timeout 5 opencode plugin x", "bash -c 'claude --bare -p x'"),
+])  # fmt: skip
+def test_a_command_of_an_agent_is_never_allowed(session: Any, command: str) -> None:
+    """It changes settings and adds servers, or starts an agent without hooks."""
+    session.policy.write_text(ANYTHING)
+    session.unmatched = "allow"
+
+    assert answer_to(session, command) == ("allow", "")
+    assert answer_to(session, "ls claude codex")[1]
+
+
 LINKED = """
 cp x settings/y ~ cp --target-directory=settings x ~ echo x > settings/y ~ cd settings && cp x y
 cp x git/hooks/y ~ cp x hooks/../config ~ cp x rules
