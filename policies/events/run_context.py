@@ -39,8 +39,8 @@ _HARMLESS: Final[dict[str, str]] = {
     "replaceAll replace_all start_line",
     "delete": "force missing_ok recursive",
     "move": "force overwrite",
-    "glob": "caseSensitive case_sensitive exclude ignore limit max_results offset recursive respect_gemini_ignore "
-    "respect_git_ignore sort",
+    "glob": "caseSensitive case_sensitive exclude file_filtering_options ignore limit max_results offset recursive "
+    "respect_gemini_ignore respect_git_ignore sort",
     "grep": "-A -B -C -i -n -o caseSensitive case_sensitive context context_lines exclude exclude_pattern glob "
     "head_limit ignore_case include include_pattern limit max_matches_per_file max_results multiline names_only "
     "offset output_mode recursive total_max_matches type",
