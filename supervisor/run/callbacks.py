@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import anyio
 from msgspec.structs import replace
 
+from proctor.policies.events import at_ms
 from proctor.policies.events.calls import AsyncCheck, ToolCall, own_call
 from proctor.policies.values.foreign_code import named_error
 
@@ -140,7 +141,8 @@ class CallbackRunner:
                 answer = await self._answer_of(approver, request)
             finally:
                 self._scopes.pop(request.approval_id, None)
-        if answer is not None:
+        late = request.expires_at is not None and at_ms(request.expires_at) <= self.now_ms()
+        if answer is not None and not late:  # else the request is being closed
             await self._answer_first(request.approval_id, self.services.redactor.redact(answer, request.session_id))
 
     async def _answer_of(self, approver: Approver, request: ApprovalRequest) -> ApprovalAnswer | None:

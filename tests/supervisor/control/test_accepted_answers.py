@@ -221,6 +221,13 @@ async def test_a_person_cannot_pose_as_the_supervisors_timeout() -> None:
     assert [call.id for call in adapter.ran] == ["c1"]
 
 
+def until_expired(request: ApprovalRequest) -> None:
+    """Block the event loop until the time is up."""
+    assert request.expires_at is not None
+    while datetime.now(UTC) <= request.expires_at:
+        pass
+
+
 async def test_an_answer_after_the_time_is_up_is_late_although_the_owner_has_not_said_so(tmp_path: Path) -> None:
     """Its process may be suspended, or its event loop blocked, as here."""
     adapter = FakeAdapter([CALL])
@@ -228,6 +235,7 @@ async def test_an_answer_after_the_time_is_up_is_late_although_the_owner_has_not
         handle = await supervisor.start(adapter, "go", policies=[asking()])
         request = await until_held(supervisor)
         command = answering_command(store.path, request.approval_id, "ana")
+        until_expired(request)
         done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)  # noqa: ASYNC221 - to block it
         result = await handle.wait()
         approval = await store.approval(request.approval_id)
@@ -236,3 +244,20 @@ async def test_an_answer_after_the_time_is_up_is_late_although_the_owner_has_not
     assert (adapter.ran, result.status) == ([], "completed")
     assert approval is not None
     assert approval.state == "expired"
+
+
+async def test_an_approver_that_blocks_its_run_until_the_time_is_up_is_late_too() -> None:
+    """It could answer before the run noticed."""
+
+    async def approver(request: ApprovalRequest) -> ApprovalAnswer:
+        until_expired(request)
+        return ApprovalAnswer(granted=True, by="ana")
+
+    adapter = FakeAdapter([CALL])
+    result = await run_once(adapter, "go", policies=[asking()], approver=approver)
+
+    assert adapter.ran == []
+    assert [event.type for event in result.events if isinstance(event, ApprovalEvent)] == [
+        "tool_approval_requested",
+        "tool_approval_expired",
+    ]
