@@ -75,8 +75,9 @@ def _alike(inquiry: Inquiry, other: Policy) -> Proved | Refuted | Unknown:
     """Whether two policies decide alike: neither lets through what the other does not."""
     mine = inquiry.stack
     back = inquiry._replace(stack=other)
-    there = inquiry.no_looser(other, f"`{mine.name}` allows what `{other.name}` does not")
-    here = back.no_looser(mine, f"`{other.name}` allows what `{mine.name}` does not")
+    name = _distinct_name(other, mine)
+    there = inquiry.no_looser(other, f"`{mine.name}` allows what {name} does not")
+    here = back.no_looser(mine, f"{name} allows what `{mine.name}` does not")
     for rest in (False, True):
         for direction in (there, here):
             direction.search(rest=rest)
@@ -88,10 +89,15 @@ def _alike(inquiry: Inquiry, other: Policy) -> Proved | Refuted | Unknown:
     if unknown is not None:
         return unknown
     return Proved(
-        reason=f"`{mine.name}` and `{other.name}` decide alike in every session",
+        reason=f"`{mine.name}` and {name} decide alike in every session",
         explored=_together(each.explored for each in found),
         certificates=[certificate for each in found for certificate in each.certificates],
     )
+
+
+def _distinct_name(other: Policy, stack: Policy) -> str:
+    """The name of the policy that a stack is compared with, also if both have the same, as two versions have."""
+    return f"the other `{other.name}`" if other.name == stack.name else f"`{other.name}`"
 
 
 def merged(policies: Policy | Sequence[Policy]) -> Policy:
@@ -195,6 +201,7 @@ class Direction:
 
     def __init__(self, inquiry: Inquiry, property: Policy, standard: Standard, words: str = "") -> None:
         self._stack, self._property, self._standard, self._words = inquiry.stack, property, standard, words
+        self._name = _distinct_name(property, inquiry.stack)
         self._work = inquiry.work
         self._found: list[Implication] = []
         self._open: list[tuple[Setting, str, PropertyPart]] = []
@@ -261,7 +268,7 @@ class Direction:
             )
         if unknown is not None:
             return Unknown(reason=unknown.reason, explored=explored)
-        proof = f"every session that `{self._stack.name}` allows keeps `{self._property.name}`"
+        proof = f"every session that `{self._stack.name}` allows keeps {self._name}"
         certificates = [each.certificate for each in found if each.certificate is not None]
         return Proved(reason=proof, explored=explored, certificates=certificates)
 
@@ -273,7 +280,7 @@ class Direction:
         held = replayed.session and replayed.session[-1]["decision"] == "request_approval"
         words = self._standard.widened if held and not at_end and self._standard.widened else self._words
         broken = "breaks" if self._standard.strict else "is denied by"
-        says = words or f"a session that `{self._stack.name}` allows {broken} `{self._property.name}`"
+        says = words or f"a session that `{self._stack.name}` allows {broken} {self._name}"
         return f"{says}: rule `{id}`{at_end}: {actual}"
 
 
@@ -348,13 +355,14 @@ def _distinguished(path: str, values: Iterable[Any], clauses: Iterable[Clause]) 
 def _wider_approvals(stack: Policy, property: Policy) -> str:
     """Why an approval of a stack may be given by more people, or for more calls, than one of a policy; "" if not."""
     mine, other = stack.approval or Approval(), property.approval or Approval()
+    name = _distinct_name(property, stack)
     if SCOPES.index(mine.scope) > SCOPES.index(other.scope):
-        return f"approval: one yes may cover a `{mine.scope}` in `{stack.name}`, and not in `{property.name}`"
+        return f"approval: one yes may cover a `{mine.scope}` in `{stack.name}`, and not in {name}"
     named = set(mine.approvers or ())
     if other.approvers is not None and not (named and named <= set(other.approvers)):
-        return f"approval: people may answer for `{stack.name}` who may not for `{property.name}`"
+        return f"approval: people may answer for `{stack.name}` who may not for {name}"
     if other.four_eyes and not mine.four_eyes:
-        return f"approval: whoever started a run may answer for `{stack.name}`, and not for `{property.name}`"
+        return f"approval: whoever started a run may answer for `{stack.name}`, and not for {name}"
     return ""
 
 

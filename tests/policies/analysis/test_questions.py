@@ -76,6 +76,19 @@ def test_an_answer_about_a_portable_name_says_if_no_known_tool_has_it(tools: Any
     assert (OWN_NAMES in answer.explored["bounded"]) is taken
 
 
+def test_two_versions_of_a_policy_are_told_apart_in_an_answer() -> None:
+    """They have the same name, so only an answer that says which of them allows more is one."""
+    strict, loose = policy({**COUNT, "max": 1}), policy({**COUNT, "max": 2})
+    name = strict.name
+    answers = [verify(loose, no_looser_than=strict), verify(loose, same_as=strict), verify(strict, same_as=loose)]
+
+    assert [answer.reason.split(": rule")[0] for answer in answers] == [
+        f"a session that `{name}` allows is denied by the other `{name}`",
+        f"`{name}` allows what the other `{name}` does not",
+        f"the other `{name}` allows what `{name}` does not",
+    ]
+
+
 def test_every_context_is_searched_unless_one_is_given() -> None:
     """A rule for some runs does not hold for all runs."""
     some = policy({**COUNT, "when": [{"path": "$.tenant", "equals": "acme"}]})
