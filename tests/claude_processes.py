@@ -32,13 +32,13 @@ class Program(Process):
         found: dict[str, Any] = json.loads(self.until("{"))
         return found
 
-    def tell(self, granted: bool, **answer: Any) -> None:
+    def send(self, granted: bool, **answer: Any) -> None:
         """Answer its request."""
         self.go_on(json.dumps({"granted": granted, "by": "ana", **answer}))
 
     def answered(self, granted: bool, **answer: Any) -> dict[str, Any]:
         """The result of an answer."""
-        self.tell(granted, **answer)
+        self.send(granted, **answer)
         return self.next_line()
 
     def kill_before_its_clients(self) -> None:

@@ -70,7 +70,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(autouse=True)
-def what_is_left() -> Iterator[None]:
+def fail_on_leaks() -> Iterator[None]:
     """Fail a test that leaves a pipe, file or socket open, or a process running.
 
     Otherwise the garbage collector reports it in some later test. Objects that are still in use then, such as caches
@@ -82,14 +82,14 @@ def what_is_left() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def logs_as_they_were() -> Iterator[None]:
+def restore_logging() -> Iterator[None]:
     """Restore structlog's configuration after a test; its own `capture_logs` changes it for good."""
     yield
     structlog.reset_defaults()
 
 
 @pytest.fixture(autouse=True, scope="class")
-def tests_of_a_row(request: pytest.FixtureRequest) -> Iterator[dict[str, Evidence]]:
+def row_tests(request: pytest.FixtureRequest) -> Iterator[dict[str, Evidence]]:
     """After the tests of a suite with a `row` have run, by name: they have verified the recorded capabilities.
 
     Some of the tests verify a part; all of them, the whole. PROCTOR_MATRIX=write saves it.
@@ -111,8 +111,8 @@ def tests_of_a_row(request: pytest.FixtureRequest) -> Iterator[dict[str, Evidenc
 
 
 @pytest.fixture(autouse=True)
-def told_to_the_matrix(request: pytest.FixtureRequest, tests_of_a_row: dict[str, Evidence]) -> Iterator[None]:
+def record_in_matrix(request: pytest.FixtureRequest, row_tests: dict[str, Evidence]) -> Iterator[None]:
     """Records what one test has verified."""
     yield
     if isinstance(request.instance, Evidence):
-        tests_of_a_row[request.node.originalname] = request.instance
+        row_tests[request.node.originalname] = request.instance

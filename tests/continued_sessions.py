@@ -14,7 +14,7 @@ from proctor.supervisor.testing.fakes import PATIENCE_S
 POLICY = parse_policies("{name: p, limits: {max_input_tokens: 1500, max_turns: {max: 6, scope: session}}}")
 
 
-def ways(result: RunResult) -> tuple[Any, list[str]]:
+def continuations(result: RunResult) -> tuple[Any, list[str]]:
     """The intended continuation of a run, and the errors it recorded."""
     [started] = [event for event in result.events if isinstance(event, ev.RunStarted)]
     errors = [event.code for event in result.events if isinstance(event, ev.ErrorOccurred)]
@@ -128,13 +128,13 @@ class ContinuedSessions:
         self.say("yes", used=1000)
         third = await self.run("sure?", elsewhere=True)
 
-        assert (second.output, ways(second)) == ("seven", ("native", ["unknown_session"]))
+        assert (second.output, continuations(second)) == ("seven", ("native", ["unknown_session"]))
         places = [sent.index(words) for words in ("remember n", "I look", "n is 7", "noted", "which?")]
         assert places == sorted(places)
         assert [event.content for event in second.events if isinstance(event, ev.MessageSent)] == ["which?"]
         assert [event for event in second.events if isinstance(event, ev.ToolCallStarted)] == []
         assert (second.usage.input_tokens, third.usage.input_tokens) == (1000, 1000)
-        assert (third.output, ways(third)) == ("yes", ("native", []))
+        assert (third.output, continuations(third)) == ("yes", ("native", []))
         started = [event async for event in self.store.read("s") if isinstance(event, ev.SessionStarted)]
         first_id, second_id, third_id = (event.provider_session_id for event in started)
         assert first_id != second_id == third_id
@@ -151,7 +151,10 @@ class ContinuedSessions:
             self.say(f"seven, {damage.__name__}")
             later = await self.run("which?")
 
-            assert (later.output, ways(later)) == (f"seven, {damage.__name__}", ("native", ["unknown_session"]))
+            assert (later.output, continuations(later)) == (
+                f"seven, {damage.__name__}",
+                ("native", ["unknown_session"]),
+            )
             assert "n is 7" in self.sent()
 
     async def test_a_conversation_that_the_client_has_in_part_is_resumed_as_it_is(self) -> None:
@@ -167,6 +170,6 @@ class ContinuedSessions:
         self.say("seven")
         await self.run("really?", continuation="replay")
 
-        assert ways(second) == ("native", [])
+        assert continuations(second) == ("native", [])
         assert ("n is 7" in native, "noted" in native) == (True, False)
         assert "noted" in self.sent()

@@ -100,9 +100,9 @@ class CuttingProxy:
                 self._open += [client, server]
                 self.connections += 1
             for one, other in ((client, server), (server, client)):
-                threading.Thread(target=self._hand_on, args=(one, other), daemon=True).start()
+                threading.Thread(target=self._forward, args=(one, other), daemon=True).start()
 
-    def _hand_on(self, one: socket.socket, other: socket.socket) -> None:
+    def _forward(self, one: socket.socket, other: socket.socket) -> None:
         with suppress(OSError):
             while piece := one.recv(_CHUNK):
                 if self._mute:

@@ -67,7 +67,7 @@ def call_of(
     return call | ({"tool_use_id": id} if agent in ("claude", "codex", "cursor") else {})
 
 
-def judging(folder: Path, policy: str, **more: Any) -> HookDecider:
+def decider_for(folder: Path, policy: str, **more: Any) -> HookDecider:
     """A decider in this process, with this policy and a store in the folder."""
     file, store = folder / "policy.yaml", folder / "store.db"
     file.write_text(policy)

@@ -369,7 +369,7 @@ def cut(path: Path) -> None:
     )
 
 
-def taken_out(path: Path) -> None:
+def session_removed(path: Path) -> None:
     """A session removed, with all that refers to it."""
     with closing(sqlite3.connect(path)) as connection:
         [(run_id,)] = connection.execute(f"SELECT run_id FROM runs WHERE session_key = {SESSION}").fetchall()
@@ -384,7 +384,7 @@ def taken_out(path: Path) -> None:
     )
 
 
-def passed_off_as_pruned(path: Path) -> None:
+def replaced_by_prune_event(path: Path) -> None:
     """A session replaced by an event that says it was pruned, with a valid digest."""
     with closing(sqlite3.connect(path)) as connection:
         [(key, last, head)] = connection.execute(
@@ -405,8 +405,8 @@ def passed_off_as_pruned(path: Path) -> None:
 @pytest.mark.parametrize(("attack", "code"), [
     (forged, "rewritten"),
     (cut, "cut_off"),
-    (taken_out, "session_missing"),
-    (passed_off_as_pruned, "pruned_otherwise"),
+    (session_removed, "session_missing"),
+    (replaced_by_prune_event, "pruned_otherwise"),
 ])  # fmt: skip
 def test_a_consistent_forgery_is_found_only_by_a_checkpoint(
     path: Path, attack: Callable[[Path], None], code: str

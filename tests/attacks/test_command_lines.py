@@ -14,7 +14,7 @@ from proctor.policies.language.shell_commands import NamedCommands
 from proctor.policies.shell.parser import read_commands
 from proctor.policies.shell.words import DYNAMIC, Shell
 from proctor.supervisor.testing.adapter_fixture import Drive
-from tests.fuzz.shells import Room, can_be_closed
+from tests.fuzz.shells import ShellSandbox, can_be_closed
 
 BASH = ("/bin/bash", "--norc", "--noprofile", "-c")
 DASH = ("/bin/dash", "-c")
@@ -108,11 +108,11 @@ IN_ZSH = [
 
 
 @pytest.fixture(scope="module")
-def room(tmp_path_factory: pytest.TempPathFactory) -> Room:
+def sandbox(tmp_path_factory: pytest.TempPathFactory) -> ShellSandbox:
     """Real shells among stubs."""
     if not can_be_closed():
         pytest.skip("needs bash, dash and process namespaces")
-    return Room(tmp_path_factory.mktemp("room"))
+    return ShellSandbox(tmp_path_factory.mktemp("sandbox"))
 
 
 def found(line: str, shell: Shell) -> bool:
@@ -131,22 +131,22 @@ def test_every_spelling_is_found(shell: Shell, lines: list[str]) -> None:
     assert [line for line in lines if not found(line, shell)] == []
 
 
-def test_each_spelling_runs_the_hidden_program(room: Room) -> None:
+def test_each_spelling_runs_the_hidden_program(sandbox: ShellSandbox) -> None:
     """In the real shells."""
     for shell, lines in ((BASH, IN_BOTH + IN_BASH), (DASH, IN_BOTH)):
-        ended = room.run(shell, lines, timeout_s=120, forks=False)
+        ended = sandbox.run(shell, lines, timeout_s=120, forks=False)
 
         assert ended
-        assert [line for number, line in enumerate(lines) if "red" not in room.ran(number)] == []
+        assert [line for number, line in enumerate(lines) if "red" not in sandbox.ran(number)] == []
 
 
-def test_every_spelling_that_zsh_runs_is_found_if_the_shell_is_unknown(room: Room) -> None:
+def test_every_spelling_that_zsh_runs_is_found_if_the_shell_is_unknown(sandbox: ShellSandbox) -> None:
     """In zsh, all of its own spellings run `red`, and so do most of the others."""
     if not Path(ZSH[0]).exists():
         pytest.skip("needs zsh: apt-get install zsh")
     lines = IN_ZSH + IN_BOTH + IN_BASH + IN_DASH
-    assert room.run(ZSH, lines, timeout_s=120, forks=False)
-    ran = [line for number, line in enumerate(lines) if "red" in room.ran(number)]
+    assert sandbox.run(ZSH, lines, timeout_s=120, forks=False)
+    ran = [line for number, line in enumerate(lines) if "red" in sandbox.ran(number)]
 
     assert set(IN_ZSH) <= set(ran)
     assert len(ran) > 150
@@ -420,10 +420,10 @@ def test_an_option_with_an_effect_counts_as_the_program_with_that_effect() -> No
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_no_spelling_runs_under_a_deny(room: Room, tmp_path: Path) -> None:
+async def test_no_spelling_runs_under_a_deny(sandbox: ShellSandbox, tmp_path: Path) -> None:
     """With the adapter and real bash: the line is denied before any of it runs."""
     trace = tmp_path / "trace"
-    adapter = ShellAdapter(cwd=room.place(tmp_path / "work"), env={**room.environment, "TRACE": str(trace)})
+    adapter = ShellAdapter(cwd=sandbox.place(tmp_path / "work"), env={**sandbox.environment, "TRACE": str(trace)})
     for line in (*IN_BOTH, *IN_BASH):
         done = await Drive(adapter, refuse={"red"}).run(line)
 

@@ -86,7 +86,7 @@ async def test_no_spelling_of_an_amount_evades_a_condition(framework: Any, argum
     found = await paid_by(framework, arguments, store)
 
     assert [paid for paid in found if not paid[0] <= 100 or paid[1] or paid[2] == "mallory"] == []
-    assert [paid for paid in found if paid not in await judged(store)] == []
+    assert [paid for paid in found if paid not in await recorded_inputs(store)] == []
 
 
 @pytest.mark.parametrize("arguments", PLAIN)
@@ -96,10 +96,10 @@ async def test_an_allowed_amount_is_paid_and_evaluated_as_the_tool_gets_it(frame
     store = MemoryStore()
 
     assert await paid_by(framework, arguments, store) == [(13.0, False, "bob")]
-    assert await judged(store) == [(13.0, False, "bob")]
+    assert await recorded_inputs(store) == [(13.0, False, "bob")]
 
 
-async def judged(store: MemoryStore) -> Paid:
+async def recorded_inputs(store: MemoryStore) -> Paid:
     """The inputs of the calls that ran, according to the event log."""
     [run] = await store.runs()
     found = [event async for event in store.read(run.session_id)]

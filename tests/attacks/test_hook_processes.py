@@ -79,42 +79,42 @@ def put_link(place: Path) -> None:
     (place / "socket").symlink_to(place / "nowhere")
 
 
-def take_lock(place: Path) -> None:
+def remove_lock(place: Path) -> None:
     """The lock is gone, so a second process may evaluate."""
     (place / "lock").unlink()
     (place / "socket").unlink()
 
 
-def link_place(place: Path) -> None:
+def link_folder(place: Path) -> None:
     """The socket's folder is a link to another."""
     place.rename(place.with_name("elsewhere"))
     place.symlink_to(place.with_name("elsewhere"))
 
 
-def file_place(place: Path) -> None:
+def replace_folder_by_file(place: Path) -> None:
     """The socket's folder is a file."""
     place.rename(place.with_name("elsewhere"))
     place.write_text("")
 
 
-SPOILT = (put_file, put_folder, put_link, take_lock, link_place, file_place)
+MANIPULATIONS = (put_file, put_folder, put_link, remove_lock, link_folder, replace_folder_by_file)
 
 
-@pytest.mark.parametrize("spoil", SPOILT, ids=lambda each: each.__name__)
+@pytest.mark.parametrize("manipulate", MANIPULATIONS, ids=lambda each: each.__name__)
 @pytest.mark.parametrize("killed", [False, True], ids=["alive", "killed"])
-def test_a_manipulated_socket_allows_no_extra_calls(hooked: HookProcesses, spoil: Any, killed: bool) -> None:
+def test_a_manipulated_socket_allows_no_extra_calls(hooked: HookProcesses, manipulate: Any, killed: bool) -> None:
     """Another process evaluates with the same event log, or none does."""
     first = hooked.allows(call("t0"))
     if killed:
         end_daemons(hooked.store)
-    spoil(hooked.place)
+    manipulate(hooked.place)
     passed = [hooked.allows(call(f"t{n}")) for n in range(1, 5)]
 
     assert first
     assert sum(passed) in (0, 2)
 
 
-SAID_TO = {
+DENIED_OUTPUT = {
     "claude": (0, b'"permissionDecision": "deny"', b""),
     "codex": (0, b'"permissionDecision": "deny"', b""),
     "copilot": (0, b'"permissionDecision": "deny"', b""),
@@ -125,13 +125,13 @@ SAID_TO = {
 """How each client learns of a call without a decision: the exit code, and the contents of both outputs."""
 
 
-def is_told(ended: subprocess.CompletedProcess[bytes], agent: str) -> bool:
+def denies_in_its_format(ended: subprocess.CompletedProcess[bytes], agent: str) -> bool:
     """Whether the client is told in its own format that the call is denied."""
-    code, out, err = SAID_TO[agent]
+    code, out, err = DENIED_OUTPUT[agent]
     return ended.returncode == code and out in ended.stdout and err in ended.stderr
 
 
-@pytest.mark.parametrize("agent", SAID_TO)
+@pytest.mark.parametrize("agent", DENIED_OUTPUT)
 def test_a_daemon_that_does_not_answer_denies(hooked: HookProcesses, agent: str) -> None:
     """It is suspended. The hook times out and denies in the client's format."""
     assert hooked.allows(call("t0"))
@@ -140,7 +140,7 @@ def test_a_daemon_that_does_not_answer_denies(hooked: HookProcesses, agent: str)
     hooked.agent = agent
     ended = hooked.run(call_of(agent, "t1"), *("timeout", "--foreground", "--preserve-status", "-s", "ALRM", "1"))
 
-    assert is_told(ended, agent), ended
+    assert denies_in_its_format(ended, agent), ended
     assert b"larm" not in ended.stderr
 
 
@@ -203,7 +203,7 @@ def hasty(hooked: HookProcesses) -> Iterator[HookProcesses]:
         yield hooked
 
 
-@pytest.mark.parametrize("agent", SAID_TO)
+@pytest.mark.parametrize("agent", DENIED_OUTPUT)
 def test_a_store_locked_by_others_denies_every_waiting_hook(hasty: HookProcesses, agent: str) -> None:
     """Queued hooks too, each long before its client's timeout. Afterwards they work as before."""
     hasty.agent = agent
@@ -214,7 +214,7 @@ def test_a_store_locked_by_others_denies_every_waiting_hook(hasty: HookProcesses
         ended = [each.result() for each in asking]
     other.close()
 
-    assert [is_told(each, agent) for each in ended] == [True] * 3, ended
+    assert [denies_in_its_format(each, agent) for each in ended] == [True] * 3, ended
     if agent in ("claude", "codex"):
         assert b"nothing was decided within 0.5 seconds" in ended[0].stdout
     assert hasty.allows(call_of(agent, "t2", session="other"))
@@ -242,11 +242,11 @@ def test_a_daemon_that_exits_answers_the_hooks_it_has_read(hooked: HookProcesses
         " daemon._Daemon._needed = lambda self: needed(self) or print(file=open('ends', 'w'))"
     )
     with served(hooked, ending) as daemon:
-        assert [told_by_socket(hooked, call(id)).wait(PATIENCE_S) for id in ("t1", "t2")] == [0, 0]
+        assert [hook_on_a_socket(hooked, call(id)).wait(PATIENCE_S) for id in ("t1", "t2")] == [0, 0]
         other = sqlite3.connect(hooked.store, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
         threads = psutil.Process(daemon.pid).num_threads()
-        hooks = [told_by_socket(hooked, {**call(id), "hook_event_name": "PostToolUse"}) for id in ("t1", "t2")]
+        hooks = [hook_on_a_socket(hooked, {**call(id), "hook_event_name": "PostToolUse"}) for id in ("t1", "t2")]
         wait_until(lambda: psutil.Process(daemon.pid).num_threads() == threads + 2)
         (hooked.place / "socket").unlink()
         wait_until((hooked.place / "ends").exists)
@@ -257,7 +257,7 @@ def test_a_daemon_that_exits_answers_the_hooks_it_has_read(hooked: HookProcesses
     assert recorded(hooked.store, "tool_call_completed") == ["tool_call_completed"] * 2
 
 
-def told_by_socket(hooked: HookProcesses, hook: dict[str, Any]) -> subprocess.Popen[bytes]:
+def hook_on_a_socket(hooked: HookProcesses, hook: dict[str, Any]) -> subprocess.Popen[bytes]:
     """A hook whose input is a socket, as with Claude Code."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
@@ -348,7 +348,7 @@ def test_a_hook_of_a_pending_call_waits_for_the_answer(hooked: HookProcesses, gr
         ended = hooked.run(call("t1"))
         answering.result(PATIENCE_S)
 
-    assert is_told(ended, "codex") is not granted
+    assert denies_in_its_format(ended, "codex") is not granted
     assert b"could not be checked" not in ended.stdout
     assert len(recorded(hooked.store, "tool_call_started")) == granted
 

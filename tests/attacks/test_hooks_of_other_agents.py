@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hook_processes import BASH, HookProcesses, call_of, end_daemons, judging
+from hook_processes import BASH, HookProcesses, call_of, decider_for, end_daemons
 from stored_rows import stored_rows
 
 from proctor.adapters.hooks.clients import CLIENTS
@@ -78,11 +78,11 @@ def test_a_hundred_concurrent_hooks_are_all_answered_by_one_daemon(tmp_path: Pat
     agents[0].allows(call_of("claude", "c0", session="first"))
     with ThreadPoolExecutor(100) as pool:
         passed = list(pool.map(lambda one: one[0].allows(call_of(one[0].agent, f"c{one[2]}", session=one[1])), sent))
-    judging = agents[0].daemons()
+    decider_for = agents[0].daemons()
     end_daemons(agents[0].store)
 
     assert sum(passed) == 30
-    assert len(judging) == 1
+    assert len(decider_for) == 1
 
 
 PUSHES = """
@@ -108,18 +108,18 @@ tool_rules:
 OPEN = "  - {action: warn, allow: ['*', {tool: bash, where: [{path: $.command, runs: [ls, echo, cat, git push]}]}]}"
 
 
-class Judged:
+class EvaluatedCalls:
     """Calls of one agent, evaluated in this process."""
 
     def __init__(self, agent: str, folder: Path, policy: str) -> None:
         self.agent = agent
         self.number = 0
-        self.judge = judging(folder, policy, unmatched="ask")
+        self.decider = decider_for(folder, policy, unmatched="ask")
 
     def raw(self, data: bytes) -> str:
         """The decision on the agent's raw input. `allow` without a reason has no effect, and neither does `left`."""
         try:
-            answer, _ = self.judge.answer_hook(data, agent=self.agent)
+            answer, _ = self.decider.answer_hook(data, agent=self.agent)
         except (EventError, StoreError):
             return "deny"
         return answer.verdict if answer.verdict != "allow" or answer.reason else "left"
@@ -131,16 +131,16 @@ class Judged:
 
 
 @pytest.fixture(params=ALL)
-def judged(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Judged]:
+def evaluated(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[EvaluatedCalls]:
     """Calls of each agent, under a policy that only denies."""
-    made = Judged(request.param, tmp_path, LISTS % "")
+    made = EvaluatedCalls(request.param, tmp_path, LISTS % "")
     yield made
-    made.judge.close()
+    made.decider.close()
 
 
-def test_no_spelling_of_a_command_evades_a_deny(judged: Judged) -> None:
+def test_no_spelling_of_a_command_evades_a_deny(evaluated: EvaluatedCalls) -> None:
     """Nor does a program that reads its commands later."""
-    found = {line: judged.call(BASH[judged.agent], {"command": line}) for line in LINES}
+    found = {line: evaluated.call(BASH[evaluated.agent], {"command": line}) for line in LINES}
 
     assert {line for line, verdict in found.items() if verdict != "deny"} == set()
 
@@ -152,22 +152,22 @@ WRITES = {
 PAYS = {"gemini": "mcp_pay_send", "opencode": "pay_send", "cursor": "MCP:pay_send", "copilot": "pay-send"}
 
 
-def test_a_known_tool_with_an_unknown_input_does_not_run(judged: Judged) -> None:
+def test_a_known_tool_with_an_unknown_input_does_not_run(evaluated: EvaluatedCalls) -> None:
     """A newer version might rename or reshape inputs. Tools of MCP servers are known by their names."""
-    bash, write = BASH[judged.agent], WRITES[judged.agent]
+    bash, write = BASH[evaluated.agent], WRITES[evaluated.agent]
     shapes: list[Any] = [{"cmd": "git push"}, "git push", ["git push"], 7, True]
     shapes += [{"command": value} for value in (["git", "push"], None, {"x": "git push"})]
-    found = [judged.call(bash, shape) for shape in shapes]
-    files = [judged.call(write, shape) for shape in ({"target": "secret"}, {"content": "x", "filename": "secret"})]
-    named = judged.call(PAYS.get(judged.agent, "mcp__pay__send"), {})
-    spelt = judged.call(bash.upper(), {"command": "git push"})
+    found = [evaluated.call(bash, shape) for shape in shapes]
+    files = [evaluated.call(write, shape) for shape in ({"target": "secret"}, {"content": "x", "filename": "secret"})]
+    named = evaluated.call(PAYS.get(evaluated.agent, "mcp__pay__send"), {})
+    spelt = evaluated.call(bash.upper(), {"command": "git push"})
 
     assert {*found, *files, named, spelt} == {"deny"}
 
 
-def test_an_input_that_is_not_one_json_document_does_not_run(judged: Judged) -> None:
+def test_an_input_that_is_not_one_json_document_does_not_run(evaluated: EvaluatedCalls) -> None:
     """Of a duplicate key the last value counts, as in the agents."""
-    data = json.dumps(call_of(judged.agent, "c1")).encode()
+    data = json.dumps(call_of(evaluated.agent, "c1")).encode()
     deep = data.replace(b'"ls"', b'"ls", "x": ' + b"[" * 5000 + b"]" * 5000)
     spoilt = [b"", b"[]", b"7", b"{", b'{"session_id": 1}', b'{"hook_event_name": "x"}']
     spoilt += [data + data, data + b"x", data + b"\0", b"\xef\xbb\xbf" + data, data.decode().encode("utf-16"), deep]
@@ -175,14 +175,14 @@ def test_an_input_that_is_not_one_json_document_does_not_run(judged: Judged) -> 
     spoilt += [data.replace(b'"ls"', b'"ls", "x": ' + number) for number in (b"NaN", b"1e999")]
     twice = data.replace(b'"ls"', b'"ls", "command": "git push"')
 
-    assert {judged.raw(one) for one in spoilt} == {"deny"}
-    assert judged.raw(twice) == "deny"
+    assert {evaluated.raw(one) for one in spoilt} == {"deny"}
+    assert evaluated.raw(twice) == "deny"
 
 
-def test_an_unrecognised_call_is_never_allowed(judged: Judged, tmp_path: Path) -> None:
+def test_an_unrecognised_call_is_never_allowed(evaluated: EvaluatedCalls, tmp_path: Path) -> None:
     """Even if an allow list has it: unknown inputs, the agents' own folders, the policy, a question to the user."""
     (tmp_path / "policy.yaml").write_text(LISTS % OPEN)
-    bash = BASH[judged.agent]
+    bash = BASH[evaluated.agent]
     places = (
         *(".codex/hooks.json", ".cursor/hooks.json", ".gemini/settings.json", ".github/hooks/x.json"),
         "opencode.json",
@@ -191,8 +191,10 @@ def test_an_unrecognised_call_is_never_allowed(judged: Judged, tmp_path: Path) -
     calls += [(bash, {"command": "ls hooks/y", "working_directory": ".git"})]
     calls += [(bash, {"command": f"echo {place}"}) for place in (*places, ".claude", tmp_path / "policy.yaml")]
     calls += [(tool, {}) for tool in ("AskUserQuestion", "request_user_input", "ask_user", "question")]
-    found = {json.dumps(call, default=str): judged.call(call[0], json.loads(json.dumps(call[1]))) for call in calls}
-    fine = judged.call(bash, {"command": "ls"})
+    found = {
+        json.dumps(call, default=str): evaluated.call(call[0], json.loads(json.dumps(call[1]))) for call in calls
+    }
+    fine = evaluated.call(bash, {"command": "ls"})
 
     assert {call for call, verdict in found.items() if verdict == "allow"} == set()
-    assert fine == ("allow" if CLIENTS[judged.agent].opens else "left")
+    assert fine == ("allow" if CLIENTS[evaluated.agent].opens else "left")

@@ -19,7 +19,7 @@ CASES = [
 ]
 
 
-def given(tool: Tool, *names: str, **more: Any) -> dict[str, Any]:
+def call_input(tool: Tool, *names: str, **more: Any) -> dict[str, Any]:
     """A call's input with these portable inputs, as far as the client has them."""
     found: dict[str, Any] = {}
     for name in names:
@@ -44,17 +44,21 @@ def test_a_rule_on_an_optional_input_applies_if_it_may_be_renamed() -> None:
         denied = f"deny: [{{tool: {act}, where: [{{path: $.{name}, contains: etc}}]}}]"
         allowed = f"allow: [{{tool: {act}, where: [{{not: [{{path: $.{name}, contains: etc}}]}}]}}]"
         for tools in (TABLES[client], recorded(portable(TABLES[client]))):
-            renamed = given(tool, *has, elsewhere="/etc")
+            renamed = call_input(tool, *has, elsewhere="/etc")
 
             assert decided(denied, tools, tool, renamed) == "deny", (client, tool, name)
             assert decided(allowed, tools, tool, renamed) == "deny", (client, tool, name)
-            assert decided(denied, tools, tool, given(tool, *has)) == "allow", (client, tool, name)
-            assert decided(denied, tools, tool, given(tool, *has, name, elsewhere="/etc")) == "allow", (
+            assert decided(denied, tools, tool, call_input(tool, *has)) == "allow", (client, tool, name)
+            assert decided(denied, tools, tool, call_input(tool, *has, name, elsewhere="/etc")) == "allow", (
                 client,
                 tool,
                 name,
             )
-            assert decided(denied, tools, tool, given(tool, *has, elsewhere=None)) == "allow", (client, tool, name)
+            assert decided(denied, tools, tool, call_input(tool, *has, elsewhere=None)) == "allow", (
+                client,
+                tool,
+                name,
+            )
 
 
 def test_a_rule_on_a_part_of_an_optional_input_applies_if_it_may_be_renamed() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from answering import ANSWERING, token_for
-from hook_processes import call_of, judging
+from hook_processes import call_of, decider_for
 from page_blocks import ROOT
 
 from proctor.adapters.cli import main
@@ -279,7 +279,7 @@ tool_rules:
 @pytest.mark.parametrize("agent", CLIENTS)
 def test_texts_that_an_agent_shows_its_user_are_safe(agent: str, tmp_path: Path) -> None:
     """The question about a call, the reason of a denial, a rule's note, and why nothing could be evaluated."""
-    judge = judging(tmp_path, RULES)
+    decider = decider_for(tmp_path, RULES)
     calls = [
         ("Bash", {"command": f"zz {WITH_A_SECRET}"}),
         (WITH_A_SECRET, {"v": WITH_A_SECRET}),
@@ -288,8 +288,8 @@ def test_texts_that_an_agent_shows_its_user_are_safe(agent: str, tmp_path: Path)
     answers = []
     for number, (name, value) in enumerate(calls):
         hook = call_of(agent, f"c{number}", name, value)
-        answers.append(judge.answer_hook(json.dumps(hook).encode(), agent=agent)[0])
-    judge.close()
+        answers.append(decider.answer_hook(json.dumps(hook).encode(), agent=agent)[0])
+    decider.close()
     refused, _, _ = _refused(StoreError(WITH_A_SECRET), b"{}").decode().partition("\0")
     shown = [refused, *(text for answer in answers for text in (answer.reason, *answer.notes))]
 

@@ -80,13 +80,13 @@ async def exported(store: Store) -> None:
         pass
 
 
-async def looked_at_for_pruning(store: Store) -> None:
+async def pruned_as_dry_run(store: Store) -> None:
     from datetime import timedelta
 
     await prune(store, older_than=timedelta(0), dry_run=True)
 
 
-READERS: list[Reader] = [followed, followed_all, exported, looked_at_for_pruning, resumed]
+READERS: list[Reader] = [followed, followed_all, exported, pruned_as_dry_run, resumed]
 
 
 @pytest.mark.parametrize("reader", READERS)

@@ -102,7 +102,7 @@ def _with(document: Any, path: tuple[Any, ...], value: Any = None, *, drop: bool
     return made
 
 
-def told_apart(variant: Variant) -> str:
+def distinguish(variant: Variant) -> str:
     """`refuted`, `proved` (equal) or `unknown`; `no policy` if the variant is invalid."""
     whole = merge_policies(parse_policies({"policies": variant.whole}))
     try:
@@ -116,7 +116,7 @@ def broken_policies(seed: int, number: int) -> Share:
     """Every tenth variant; nothing is random."""
     counts: Counter[str] = Counter()
     for variant in list(variants())[number % SHARES :: SHARES]:
-        verdict = told_apart(variant)
+        verdict = distinguish(variant)
         if verdict != "no policy":
             counts["variants"] += 1
             counts[{"refuted": "told apart", "proved": "proved the same"}.get(verdict, verdict)] += 1

@@ -21,7 +21,7 @@ from proctor.policies.shell.words import Shell
 
 from .ledger import Share
 from .lines import Lines
-from .shells import Room
+from .shells import ShellSandbox
 
 SHARE = 1000
 TIMEOUT_S = 30
@@ -53,7 +53,7 @@ def run_share(seed: int, number: int, lines: int = SHARE) -> Outcome:
     outcome = Outcome(generated=lines)
     forks = number % 20 != 0
     with tempfile.TemporaryDirectory(prefix="proctor-fuzz-") as folder:
-        comparing = _Comparing(Room(Path(folder)), outcome, forks=forks)
+        comparing = _Comparing(ShellSandbox(Path(folder)), outcome, forks=forks)
         outcome.bash = comparing.compare(_BASH, _read(batch, "bash"))
         either = _read(batch, "sh")
         outcome.dash = comparing.compare(_DASH, either)
@@ -63,8 +63,8 @@ def run_share(seed: int, number: int, lines: int = SHARE) -> Outcome:
 
 
 class _Comparing:
-    def __init__(self, room: Room, outcome: Outcome, *, forks: bool) -> None:
-        self._room = room
+    def __init__(self, sandbox: ShellSandbox, outcome: Outcome, *, forks: bool) -> None:
+        self._sandbox = sandbox
         self._outcome = outcome
         self._forks = forks
 
@@ -80,10 +80,10 @@ class _Comparing:
     def _results(self, shell: tuple[str, ...], read: Read) -> Iterator[tuple[str, list[LinePart], set[Words]]]:
         rest = read
         while rest:
-            ended = self._room.run(shell, [line for line, _ in rest], timeout_s=TIMEOUT_S, forks=self._forks)
-            reached = len(rest) if ended else self._room.reached()
+            ended = self._sandbox.run(shell, [line for line, _ in rest], timeout_s=TIMEOUT_S, forks=self._forks)
+            reached = len(rest) if ended else self._sandbox.reached()
             for number, (line, parts) in enumerate(rest[:reached]):
-                yield line, parts, self._room.commands(number)
+                yield line, parts, self._sandbox.commands(number)
             if not ended:
                 yield from self._alone(shell, rest[reached])
             rest = rest[reached + 1 :]
@@ -92,9 +92,9 @@ class _Comparing:
         self, shell: tuple[str, ...], read: tuple[str, list[LinePart]]
     ) -> Iterator[tuple[str, list[LinePart], set[Words]]]:
         """A line during which the time ran out: it hangs, or was started late."""
-        if not self._room.run(shell, [read[0]], timeout_s=TIMEOUT_S, forks=False):
+        if not self._sandbox.run(shell, [read[0]], timeout_s=TIMEOUT_S, forks=False):
             self._outcome.hung += 1
-        yield *read, self._room.commands(0)
+        yield *read, self._sandbox.commands(0)
 
 
 def _is_seen(ran: Words, part: LinePart) -> bool:

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from proctor.adapters.hooks import daemon_client
 from proctor.adapters.hooks.clients import claude
-from tests.hook_processes import judging
+from tests.hook_processes import decider_for
 
 from .ledger import Share
 
@@ -80,18 +80,18 @@ class Client:
     def __init__(self, folder: Path, rng: random.Random) -> None:
         self._rng = rng
         self._folder = folder
-        self._judge = judging(folder, POLICY)
+        self._decider = decider_for(folder, POLICY)
         self.ran: Counter[str] = Counter()
         self.counts: Counter[str] = Counter()
 
     def try_bytes(self, data: bytes) -> Iterator[str]:
         """Send these bytes as `daemon_client` and `daemon` do; returns the bypasses."""
         if self._rng.random() < 0.1:  # the daemon was ended
-            self._judge.close()
-            self._judge = judging(self._folder, POLICY)
+            self._decider.close()
+            self._decider = decider_for(self._folder, POLICY)
         self.counts["hooks"] += 1
         try:
-            answer = claude.output(*self._judge.answer_hook(data))
+            answer = claude.output(*self._decider.answer_hook(data))
         except Exception as error:
             self.counts["refused unread"] += 1
             yield from self._refused(data, str(error))
@@ -130,7 +130,7 @@ class Client:
 
     def end(self) -> None:
         """Stop sending."""
-        self._judge.close()
+        self._decider.close()
 
 
 def _as_the_client(data: bytes) -> Any:

@@ -17,7 +17,7 @@ from proctor.adapters.mcp_proxy.adapter import McpProxyAdapter
 from proctor.adapters.mcp_proxy.downstream import Serve
 from proctor.adapters.stores import SQLiteStore
 from proctor.policies import Policy
-from tests.hook_processes import judging
+from tests.hook_processes import decider_for
 
 from .call_ids import Played, Ran, Responses, supervised
 
@@ -29,11 +29,11 @@ async def hook(script: Responses, given: list[Policy]) -> Played:
     ran: Ran = []
     with tempfile.TemporaryDirectory() as directory:
         folder = Path(directory)
-        judge = judging(folder, msgspec.json.encode(given[0]).decode())
+        decider = decider_for(folder, msgspec.json.encode(given[0]).decode())
 
         def allows(event: str, **fields: Any) -> bool:
             data = {"session_id": "s", "prompt_id": "p", "hook_event_name": event, **fields}
-            return "hookSpecificOutput" not in claude.output(*judge.answer_hook(json.dumps(data).encode()))
+            return "hookSpecificOutput" not in claude.output(*decider.answer_hook(json.dumps(data).encode()))
 
         for response in script:
             fields = [{"tool_use_id": c.id, "tool_name": c.tool, "tool_input": {"n": c.n}} for c in response]
@@ -44,7 +44,7 @@ async def hook(script: Responses, given: list[Policy]) -> Played:
                     allows("PostToolUse", **each, tool_response="done")
             allows("PostToolBatch", tool_calls=fields)
         allows("Stop")
-        judge.close()
+        decider.close()
         async with SQLiteStore(folder / "store.db") as store:
             return Played(ran, [event async for event in store.read("s")])
 

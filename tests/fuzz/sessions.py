@@ -4,7 +4,7 @@ from typing import Final
 
 from hypothesis import HealthCheck, Phase, settings
 
-from tests.reference.agreeing import KINDS, judged_alike
+from tests.reference.agreeing import KINDS, compare_sessions
 from tests.reference.directed import ASKS, supervised
 
 from .ledger import Share
@@ -33,7 +33,7 @@ def sessions(seed: int, number: int) -> Share:
     """Sessions under policies of one kind; the kinds alternate."""
     kind = KINDS[number % len(KINDS)]
     try:
-        seen = judged_alike(kind, _SOME, supervised, also=[ASKS], seeded=seed * 1_000_003 + number)
+        seen = compare_sessions(kind, _SOME, supervised, also=[ASKS], seeded=seed * 1_000_003 + number)
     except AssertionError as error:
         notes = "\n".join(getattr(error, "__notes__", ()))
         return Share({}, [f"{kind}, share {number} of seed {seed}: {error}\n{notes}"])

@@ -50,7 +50,7 @@ def can_be_closed() -> bool:
     )
 
 
-class Room:
+class ShellSandbox:
     """Where lines run.
 
     Args:

@@ -20,7 +20,7 @@ SESSIONS: Final = 10
 Made: TypeAlias = Callable[[random.Random, Sequence[Any]], list[Step]]
 
 
-def judged_alike(
+def compare_sessions(
     kind: str, thorough: settings, made: Made, *, also: Sequence[Any] = (), seeded: int | None = None
 ) -> Counter[str]:
     """Run sessions, generated for stacks of one kind with other policies, on both; returns what was covered.

@@ -166,7 +166,7 @@ def write_file(path: str) -> str:
     return path
 
 
-def given() -> list[Any]:
+def tool_forms() -> list[Any]:
     """The same tool in the forms that loops have."""
     schema = {"type": "object", "properties": {"path": {"type": "string"}}}
     return [
@@ -184,7 +184,7 @@ def test_a_tool_is_recognised_in_every_form_that_a_loop_has() -> None:
     write = Tool(name="write_file", acts=("write",), inputs={"path": ("$.path",)}, takes=("path",))
     [named, other] = tools_given(["write_file", "refund"])
 
-    assert tools_given(given()) == (write,) * 6
+    assert tools_given(tool_forms()) == (write,) * 6
     assert (named.acts, named.inferred, named.takes) == (("write",), True, ())
     assert other == Tool(name="refund")
     none_of_them: list[Any] = ["write_file", [7], [{"parameters": {}}]]

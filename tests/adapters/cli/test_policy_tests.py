@@ -19,7 +19,7 @@ rules:
 
 
 @pytest.fixture
-def judged(cli: Any, place: Path) -> Any:
+def run_tests(cli: Any, place: Path) -> Any:
     """`proctor test` of tests of the policy above; by default one test of these calls."""
     place.joinpath("refunds.yaml").write_text(REFUNDS)
 
@@ -33,9 +33,9 @@ def judged(cli: Any, place: Path) -> Any:
     return run
 
 
-def test_expected_decisions_pass(judged: Any) -> None:
+def test_expected_decisions_pass(run_tests: Any) -> None:
     """Denied, also after a failed call; allowed because of earlier calls; pending. A cancel is the last."""
-    answer = judged(
+    answer = run_tests(
         "{tool: refund, expect: deny, rules: [lookup-first]}",
         "{tool: lookup, error: the database is down}",
         "{tool: refund, expect: deny}",
@@ -48,9 +48,9 @@ def test_expected_decisions_pass(judged: Any) -> None:
     assert (answer.code, answer.out, answer.err) == (0, "1 passed\n", "")
 
 
-def test_an_unexpected_decision_fails_and_is_shown(judged: Any) -> None:
+def test_an_unexpected_decision_fails_and_is_shown(run_tests: Any) -> None:
     """The expected and the actual decision, with the call marked. Later calls are omitted."""
-    answer = judged("{tool: lookup}", "{tool: refund, expect: deny}", "{tool: refund, expect: deny}")
+    answer = run_tests("{tool: lookup}", "{tool: refund, expect: deny}", "{tool: refund, expect: deny}")
 
     assert answer.code == 1
     assert "FAILED one\n" in answer.out
@@ -75,9 +75,9 @@ def test_a_call_that_only_a_budget_would_deny_has_a_note_about_budgets(cli: Any,
     assert answer.out.count("tests count no budgets") == 1
 
 
-def test_the_violated_rules_are_compared_if_given(judged: Any) -> None:
+def test_the_violated_rules_are_compared_if_given(run_tests: Any) -> None:
     """All of them; the message has the reason."""
-    (line,) = judged("{tool: refund, expect: deny, rules: [second-refund]}", options=("--json",)).lines
+    (line,) = run_tests("{tool: refund, expect: deny, rules: [second-refund]}", options=("--json",)).lines
     (mismatch,) = line["mismatches"]
 
     assert (line["file"], line["test"], line["passed"]) == ("one.test.yaml", "one", False)
@@ -85,14 +85,14 @@ def test_the_violated_rules_are_compared_if_given(judged: Any) -> None:
     assert mismatch["actual"].startswith("deny by `lookup-first`: ")
 
 
-def test_a_pending_call_runs_only_if_it_has_an_outcome(judged: Any) -> None:
+def test_a_pending_call_runs_only_if_it_has_an_outcome(run_tests: Any) -> None:
     """With a result it was approved; otherwise it was declined, and counts for no rule."""
     held = "{tool: refund, expect: request_approval, rules: [second-refund]%s}"
     before = ("{tool: lookup}", "{tool: refund}")
-    ran = judged(
+    ran = run_tests(
         *before, held % ", result: done", "{tool: refund, expect: deny, rules: [second-refund, third-refund]}"
     )
-    declined = judged(*before, held % "", held % "")
+    declined = run_tests(*before, held % "", held % "")
 
     assert (ran.code, ran.out) == (0, "1 passed\n")
     assert (declined.code, declined.out) == (0, "1 passed\n")
@@ -109,18 +109,18 @@ def test_a_pending_call_runs_only_if_it_has_an_outcome(judged: Any) -> None:
     (("push",), "    context: {user_role: admin}\n", 0, "1 passed"),
 ])  # fmt: skip
 def test_calls_may_be_names_and_a_test_may_have_one_decision_and_a_context(
-    judged: Any, calls: tuple[str, ...], more: str, code: int, words: str
+    run_tests: Any, calls: tuple[str, ...], more: str, code: int, words: str
 ) -> None:
     """The decision is on the last call; earlier ones are allowed. The context has the values for `when`."""
-    answer = judged(*calls, more=more)
+    answer = run_tests(*calls, more=more)
 
     assert answer.code == code
     assert words in answer.out + answer.err
 
 
-def test_statuses_at_the_end_are_compared(judged: Any) -> None:
+def test_statuses_at_the_end_are_compared(run_tests: Any) -> None:
     """Those that are given."""
-    answer = judged("{tool: lookup}", more="    ends: {lookup-first: held, second-refund: held}\n")
+    answer = run_tests("{tool: lookup}", more="    ends: {lookup-first: held, second-refund: held}\n")
 
     assert answer.code == 1
     assert "expected:   `second-refund` held at the end\n  actual:     not_exercised\n" in answer.out

@@ -30,7 +30,7 @@ class HookedSession:
 
     def __init__(self, folder: Path, *, forgetful: bool) -> None:
         self._forgetful = forgetful
-        self._judge: HookDecider | None = None
+        self._decider: HookDecider | None = None
         self.client: Owner | None = None
         self.unmatched: Unmatched = "ask"
         self.context = RunContext()
@@ -46,15 +46,15 @@ class HookedSession:
 
     def raw(self, data: bytes) -> HookAnswer:
         """The answer to the client's raw input."""
-        if self._judge is None or self._forgetful:
+        if self._decider is None or self._forgetful:
             self.end()
-            self._judge = HookDecider(self.line())
-        return self._judge.answer_hook(data, self.client)[0]
+            self._decider = HookDecider(self.line())
+        return self._decider.answer_hook(data, self.client)[0]
 
-    def look(self) -> None:
+    def check_clients(self) -> None:
         """The daemon checks its clients."""
-        assert self._judge is not None
-        self._judge.check()
+        assert self._decider is not None
+        self._decider.check()
 
     def line(self, name: str = "one", policy: Path | None = None) -> HookOptions:
         policies = (str(policy or self.policy),)
@@ -62,9 +62,9 @@ class HookedSession:
         return msgspec.structs.replace(line, unmatched=self.unmatched, context=self.context)
 
     def end(self) -> None:
-        if self._judge is not None:
-            self._judge.close()
-            self._judge = None
+        if self._decider is not None:
+            self._decider.close()
+            self._decider = None
 
     def pre(self, id: str, tool: str = "Bash", **tool_input: Any) -> HookAnswer:
         return self.hook("PreToolUse", tool_use_id=id, tool_name=tool, tool_input=tool_input)

@@ -43,16 +43,16 @@ class Asking:
         session.prompt("p1", policy=ASK)
 
     @property
-    def judge(self) -> HookDecider:
+    def decider(self) -> HookDecider:
         """The current decider."""
-        judge: HookDecider = self.session._judge
-        return judge
+        decider: HookDecider = self.session._decider
+        return decider
 
     def question(self, command: str = "deploy") -> tuple[str, Any]:
         """The client's question about a call: the approval that its hook waits for, and the hook."""
         given = {"session_id": "s", "hook_event_name": "PermissionRequest", "prompt_id": "p1", "tool_name": "Bash"}
         data = {**given, "tool_input": {"command": command}, "transcript_path": str(self.session.log)}
-        answer, hook = self.judge.answer_hook(json.dumps(data).encode(), self.session.client)
+        answer, hook = self.decider.answer_hook(json.dumps(data).encode(), self.session.client)
         return answer.held, hook
 
     def answers(self, approval_id: str, *, granted: bool) -> None:
@@ -81,9 +81,9 @@ def test_an_answer_on_the_dashboard_is_the_hooks(asking: Asking, granted: bool) 
     """Until then there is none. The client obeys its user: a call that ran despite a denial is a violation."""
     assert asking.session.pre("c1", command="deploy").verdict == "ask"
     held, hook = asking.question()
-    early = asking.judge.resolve_held(hook, held)
+    early = asking.decider.resolve_held(hook, held)
     asking.answers(held, granted=granted)
-    answer = asking.judge.resolve_held(hook, held)
+    answer = asking.decider.resolve_held(hook, held)
     asking.session.post("c1", command="deploy")
 
     assert early is None
@@ -105,7 +105,7 @@ def test_a_subagents_question_goes_to_its_client_if_nobody_answers_elsewhere(
     held, hook = asking.question()
     mine, its = socket.socketpair()
     with daemon._listening() as listener, mine, its:
-        process = daemon._Daemon(listener, asking.judge)
+        process = daemon._Daemon(listener, asking.decider)
         given = msgspec.structs.replace(hook, agent_id="a")
         answer = process._wait_for_approval(given, held, Origin(client=asking.session.client), mine, "claude")
 
@@ -121,10 +121,10 @@ def test_a_stored_answer_counts_even_if_the_clients_own_is_seen_first(
     """It was accepted, so no other answer replaces it, whether the call runs, has ended, or lost its hook."""
     asking.session.pre("c1", command="deploy")
     held, hook = asking.question()
-    judge = asking.judge
+    decider = asking.decider
     if how == "gone":  # the answer arrives after the check of the approval
-        before = judge._store.approval(held)
-        monkeypatch.setattr(judge._store, "approval", lambda id: before)
+        before = decider._store.approval(held)
+        monkeypatch.setattr(decider._store, "approval", lambda id: before)
     asking.answers(held, granted=granted)
     if how == "ran":
         asking.session.post("c1", command="deploy")
@@ -132,7 +132,7 @@ def test_a_stored_answer_counts_even_if_the_clients_own_is_seen_first(
         asking.session.batch("c1")
     else:
         asking.logs(REFUSED)
-        judge.resolve_held(hook, held, gone=True)
+        decider.resolve_held(hook, held, gone=True)
     [answer] = [
         e for e in anyio.run(asking.session.events) if isinstance(e, ToolApprovalGranted | ToolApprovalDenied)
     ]
@@ -153,12 +153,12 @@ def test_two_equal_questions_have_an_answer_each(asking: Asking) -> None:
     first, hook = asking.question()
     second, _ = asking.question()
     asking.answers(first, granted=True)
-    answer = asking.judge.resolve_held(hook, first)
+    answer = asking.decider.resolve_held(hook, first)
 
     assert first != second
     assert answer is not None
     assert answer.verdict == "allow"
-    assert asking.judge.resolve_held(hook, second) is None
+    assert asking.decider.resolve_held(hook, second) is None
     assert other == asking.question()[0] == ""
 
 
@@ -177,13 +177,13 @@ def test_the_users_answer_in_the_client_is_read_from_its_log(
     held, hook = asking.question()
     result, text = {"message": REFUSED["message"]}, {"message": {"content": [{"input": REFUSED}]}}
     asking.logs(result, text, {**REFUSED, "message": {}}, {**REFUSED, "toolDenialAfterRun": True})
-    assert asking.judge.resolve_held(hook, held, gone=True) is None
+    assert asking.decider.resolve_held(hook, held, gone=True) is None
     if row is not None:
         asking.logs({"half a": "line"}, {**REFUSED, "toolUseResult": "no text: ÿ"}, row, name=log)
     else:
         asking.answers(held, granted=True)
-    answer = asking.judge.resolve_held(hook, held, gone=True)
-    asking.session.look()
+    answer = asking.decider.resolve_held(hook, held, gone=True)
+    asking.session.check_clients()
     asking.session.batch("c1")
 
     assert answer is not None
@@ -203,7 +203,7 @@ def test_the_users_answer_while_no_daemon_runs_is_read_by_the_next(
     asking.logs(row)
     asking.session.end()
     asking.session.hook("UserPromptSubmit", session_id=next, prompt="go on")
-    asking.session.look()
+    asking.session.check_clients()
 
     assert [type for type in asking.types() if type.startswith("tool_approval")][1:] == [f"tool_approval_{answer}"]
 
@@ -217,9 +217,9 @@ def test_a_question_of_a_cancelled_run_is_denied(asking: Asking, answers: bool) 
     if answers:
         asking.answers(held, granted=True)
     in_store(asking.session.store, lambda store: KillSwitch(store).kill(by="ana", everything=True))
-    waiting = asking.judge.resolve_held(hook, held)
+    waiting = asking.decider.resolve_held(hook, held)
     given = {"session_id": "s", "hook_event_name": "PermissionRequest", "prompt_id": "p1", "tool_name": "Bash"}
-    later, question = asking.judge.answer_hook(json.dumps({**given, "tool_input": {"command": "undo"}}).encode())
+    later, question = asking.decider.answer_hook(json.dumps({**given, "tool_input": {"command": "undo"}}).encode())
 
     assert waiting is not None
     for answer in (waiting, later):
@@ -232,7 +232,7 @@ def test_a_question_of_an_ended_run_is_denied(asking: Asking) -> None:
     asking.session.pre("c1", command="deploy")
     held, hook = asking.question()
     asking.session.prompt("p2")
-    answer = asking.judge.resolve_held(hook, held)
+    answer = asking.decider.resolve_held(hook, held)
 
     assert answer is not None
     assert answer.verdict == "deny"

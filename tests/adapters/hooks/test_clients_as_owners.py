@@ -98,12 +98,12 @@ async def test_a_run_belongs_to_its_client_while_that_lives(session: Any, client
 async def test_a_run_is_lost_with_its_client_and_ended_by_the_daemon(session: Any, clients: Clients) -> None:
     """With one terminal event that names the client. Another check ends nothing more."""
     begun(session, clients.start())
-    session.look()
+    session.check_clients()
     there = [run.status for run in await runs(session)]
     clients.kill(session.client)
     left = [run.status for run in await runs(session)]
-    session.look()
-    session.look()
+    session.check_clients()
+    session.check_clients()
     [end] = await ends(session)
 
     assert (there, left) == (["running"], ["lost"])
@@ -120,7 +120,7 @@ async def test_the_next_daemon_checks_the_runs_of_the_one_before(session: Any, c
     session.end()
     session.hook("UserPromptSubmit", session_id="t", prompt="go")
     clients.kill(first)
-    session.look()
+    session.check_clients()
 
     assert {run.session_id: run.status for run in await runs(session)} == {"s": "failed", "t": "running"}
 
@@ -128,18 +128,18 @@ async def test_the_next_daemon_checks_the_runs_of_the_one_before(session: Any, c
 async def test_a_session_that_cannot_be_evaluated_keeps_no_other_from_its_end(session: Any, clients: Clients) -> None:
     """The failed one is retried after the others."""
     session.policy.write_text(POLICY)
-    judge = HookDecider(session.line())
+    decider = HookDecider(session.line())
     for id in ("a", "b"):
         prompt = {"session_id": id, "hook_event_name": "UserPromptSubmit", "prompt": "go"}
         client = clients.start()
-        judge.answer_hook(json.dumps(prompt).encode(), client)
+        decider.answer_hook(json.dumps(prompt).encode(), client)
         clients.kill(client)
     stored_rows(session.store, "UPDATE events SET data = '{' WHERE position = 1")
-    judge._sessions.clear()  # as after some time without a hook
+    decider._sessions.clear()  # as after some time without a hook
     for _ in range(2):
         with pytest.raises(StoreError):
-            judge.check()
-    judge.close()
+            decider.check()
+    decider.close()
     ends = "SELECT session_id FROM events JOIN sessions ON key = session_key WHERE type = 'run_failed'"
 
     assert stored_rows(session.store, ends) == [("b",)]
@@ -259,7 +259,7 @@ async def test_an_invisible_client_is_gone_when_its_lease_expires(
     stored_rows(session.store, "UPDATE owners SET machine = machine || '0', until = 0")
     left = [run.status for run in await runs(session)]
     monkeypatch.setattr(decider, "LEASE_S", -1.0)
-    session.look()
+    session.check_clients()
 
     assert left == ["lost"]
     assert [run.status for run in await runs(session)] == ["running"]

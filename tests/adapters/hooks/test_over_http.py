@@ -196,7 +196,7 @@ class TestRequests:
     """Requests to the daemon without a client."""
 
     @pytest.fixture
-    def judging(self, tmp_path: Path) -> Iterator[HookProcesses]:
+    def daemon(self, tmp_path: Path) -> Iterator[HookProcesses]:
         """A daemon with an endpoint."""
         hooked = HookProcesses(tmp_path)
         endpoint_in(str(hooked.place))
@@ -220,7 +220,7 @@ class TestRequests:
         named = {"hook_event_name": "PreToolUse", "tool_name": "Bash", "tool_use_id": "t1", "session_id": "s"}
         return json.dumps({**named, "tool_input": {"command": "ls"}, **fields}).encode()
 
-    def test_an_invalid_hook_is_an_error_and_an_unreadable_call_is_denied(self, judging: HookProcesses) -> None:
+    def test_an_invalid_hook_is_an_error_and_an_unreadable_call_is_denied(self, daemon: HookProcesses) -> None:
         """After a 2xx without a decision, a client would continue. A token from before the endpoint was recreated is
         rejected.
         """
@@ -234,30 +234,30 @@ class TestRequests:
             (b'{"tool_name": "Bash"}', {}),
         ]
         for data, change in no_hooks:
-            assert self.post(judging, data, **change)[0] in (400, 403), data
+            assert self.post(daemon, data, **change)[0] in (400, 403), data
         spoilt: list[dict[str, Any]] = [{"tool_input": "@"}, {"session_id": ""}, {"tool_use_id": ""}]
         for fields in spoilt:
-            status, answer = self.post(judging, self.call(**fields))
+            status, answer = self.post(daemon, self.call(**fields))
             assert (status, answer["hookSpecificOutput"]["permissionDecision"]) == (200, "deny"), fields
-        old = read_endpoint(str(judging.place))
+        old = read_endpoint(str(daemon.place))
         assert old is not None
-        end_daemons(judging.store)
-        Path(judging.place, "http").unlink()
-        other = endpoint_in(str(judging.place))
-        judging.run(PROBE)
+        end_daemons(daemon.store)
+        Path(daemon.place, "http").unlink()
+        other = endpoint_in(str(daemon.place))
+        daemon.run(PROBE)
 
         assert other.token != old.token
-        assert self.post(judging, self.call(), token=old.authorization)[0] == 403
-        assert self.post(judging, self.call())[0] == 200
+        assert self.post(daemon, self.call(), token=old.authorization)[0] == 403
+        assert self.post(daemon, self.call())[0] == 200
 
-    def test_a_stolen_token_does_not_speak_for_the_client(self, judging: HookProcesses) -> None:
+    def test_a_stolen_token_does_not_speak_for_the_client(self, daemon: HookProcesses) -> None:
         """Another process of the same user sends what the session's client did not."""
         own = self.call(session_id="own")
         outcome = self.call(session_id="own", hook_event_name="PostToolUse", tool_response="forged")
         ended = self.call(session_id="own", hook_event_name="SessionEnd")
-        endpoint = read_endpoint(str(judging.place))
+        endpoint = read_endpoint(str(daemon.place))
         assert endpoint is not None
-        assert self.post(judging, own) == (200, {})
+        assert self.post(daemon, own) == (200, {})
         for forged in (outcome, ended, self.call(session_id="own", tool_use_id="t2")):
             thief = (
                 "import sys, urllib.request as u; "
@@ -265,17 +265,17 @@ class TestRequests:
             )
             command = [sys.executable, "-c", thief, endpoint.url, endpoint.authorization]
             subprocess.run(command, input=forged, capture_output=True, check=False)
-        types = [type for (type,) in stored_rows(judging.store, "SELECT type FROM events")]
+        types = [type for (type,) in stored_rows(daemon.store, "SELECT type FROM events")]
 
         assert types.count("tool_call_requested") == 1
         assert not {"tool_call_completed", "run_cancelled"} & {*types}
 
-    def test_concurrent_hooks_share_one_budget(self, judging: HookProcesses) -> None:
+    def test_concurrent_hooks_share_one_budget(self, daemon: HookProcesses) -> None:
         """A hundred on separate connections. The session is that of the sending process."""
-        judging.policy.write_text("{name: p, limits: {max_tool_calls: {max: 3, scope: session, action: deny}}}")
+        daemon.policy.write_text("{name: p, limits: {max_tool_calls: {max: 3, scope: session, action: deny}}}")
         answers: list[Any] = []
         sent = [self.call(session_id="own", tool_use_id=f"t{n}") for n in range(100)]
-        threads = [threading.Thread(target=lambda one=one: answers.append(self.post(judging, one))) for one in sent]
+        threads = [threading.Thread(target=lambda one=one: answers.append(self.post(daemon, one))) for one in sent]
         for thread in threads:
             thread.start()
         for thread in threads:

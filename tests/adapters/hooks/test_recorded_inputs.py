@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from calling import called
-from hook_processes import call_of, judging
+from hook_processes import call_of, decider_for
 from stored_rows import in_store, stored_events
 
 from proctor.adapters.hooks.clients import CLIENTS, codex_trust
@@ -38,7 +38,7 @@ class Session:
 
     def __init__(self, agent: str, folder: Path, *, hold_s: int = 0) -> None:
         self.agent = agent
-        self.judge = judging(folder, POLICY, unmatched="ask", hold_s=hold_s)
+        self.decider = decider_for(folder, POLICY, unmatched="ask", hold_s=hold_s)
         self.number = 0
 
     def hook(self, event: str, **fields: Any) -> dict[str, Any]:
@@ -46,7 +46,7 @@ class Session:
         return self.answer_to({named: "s", "hook_event_name": event, **fields})
 
     def answer_to(self, data: dict[str, Any]) -> dict[str, Any]:
-        answer, given = self.judge.answer_hook(json.dumps(data).encode(), agent=self.agent)
+        answer, given = self.decider.answer_hook(json.dumps(data).encode(), agent=self.agent)
         return CLIENTS[self.agent].output(answer, given)
 
     def call(self, command: str) -> dict[str, Any]:
@@ -58,7 +58,7 @@ class Session:
 def session(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Session]:
     made = Session(request.param, tmp_path)
     yield made
-    made.judge.close()
+    made.decider.close()
 
 
 PUSH = "Leave pushing to a person."
@@ -121,7 +121,7 @@ def test_the_clients_own_question_is_skipped_for_an_allowed_call(agent: str, tmp
     session.call("ls")
     outputs = [question("ls"), question("ls -l"), question("git push")]
     outside = question("ls", description="I need the network") if agent == "codex" else asks
-    session.judge.close()
+    session.decider.close()
 
     assert (before, outputs, outside) == (asks, [allowed, asks, asks], asks)
 
@@ -138,19 +138,19 @@ def test_a_cursor_call_waits_for_an_answer_from_elsewhere(granted: bool | None, 
     }
     data |= {"tool_input": {"command": "make deploy"}}
     client = as_owner(os.getpid(), CLIENT)
-    answer, given = session.judge.answer_hook(json.dumps(data).encode(), client, agent="cursor")
-    early = session.judge.resolve_held(given, answer.held, agent="cursor")
+    answer, given = session.decider.answer_hook(json.dumps(data).encode(), client, agent="cursor")
+    early = session.decider.resolve_held(given, answer.held, agent="cursor")
     if granted is not None:
         by_ana = ApprovalAnswer(granted=granted, by="ana")
         in_store(tmp_path / "store.db", lambda store: approval_inbox.record_answer(store, answer.held, by_ana))
     heard = early
     deadline = time.monotonic() + PATIENCE_S
     while heard is None and time.monotonic() < deadline:
-        heard = session.judge.resolve_held(given, answer.held, agent="cursor")
+        heard = session.decider.resolve_held(given, answer.held, agent="cursor")
     assert heard is not None
     output = CLIENTS["cursor"].output(heard, given)
     question = session.hook("beforeShellExecution", command="make deploy")
-    session.judge.close()
+    session.decider.close()
 
     assert early is None
     assert output["permission"] == ("allow" if granted else "deny")
@@ -168,11 +168,11 @@ def test_an_outcome_without_an_id_belongs_to_the_call_with_its_input(agent: str,
     event, tool = {"copilot": ("PostToolUse", "bash"), "gemini": ("AfterTool", "run_shell_command")}[agent]
     for command in ("echo a", "ls"):
         session.hook(event, tool_name=tool, tool_input={"command": command})
-    (kept, _), *_ = session.judge._sessions.values()
+    (kept, _), *_ = session.decider._sessions.values()
     none_left = not kept.machine.calls and kept.has_run
     session.call("pwd")
     session.hook(event, tool_name=tool, tool_input={"command": "rm x"})
-    session.judge.close()
+    session.decider.close()
 
     assert none_left
     assert not kept.has_run
@@ -222,8 +222,8 @@ def test_subagents_of_copilot_are_recognised_by_another_daemon(tmp_path: Path) -
         for event in ("UserPromptSubmit", "Stop", "SessionEnd")[: 3 if above else 1]:
             session.hook(event, **names)
         session.hook("PreToolUse", tool_name="Bash", tool_input={"command": "ls"}, **names)
-        last = [(id, kept.run_id) for id, (kept, _) in session.judge._sessions.items()]
-        session.judge.close()
+        last = [(id, kept.run_id) for id, (kept, _) in session.decider._sessions.items()]
+        session.decider.close()
 
     assert last == [("s", "s-1")]
 
@@ -352,8 +352,8 @@ def test_a_subagent_of_codex_is_denied_once_its_run_was_cancelled(tmp_path: Path
     after = call(3, "ls", turn_id="t2", agent_id="a")
     session.hook("UserPromptSubmit", prompt="on", turn_id="t3")
     later = call(4, "ls", turn_id="t3")
-    (kept, _), *_ = session.judge._sessions.values()
-    session.judge.close()
+    (kept, _), *_ = session.decider._sessions.values()
+    session.decider.close()
 
     assert (before, pushed, after, later) == (True, False, False, True)
     assert kept.runs == 2
@@ -383,7 +383,7 @@ def test_a_command_of_codex_has_succeeded_if_its_log_says_so(
     session.call("ls")
     given = {"tool_name": "Bash", "tool_input": {"command": "ls"}, "tool_use_id": "c1", "tool_response": "a"}
     session.hook("PostToolUse", transcript_path=str(log) if lines else None, **given)
-    session.judge.close()
+    session.decider.close()
     [outcome] = [event for event in in_store(tmp_path / "store.db", stored_events) if isinstance(event, ToolOutcome)]
 
     if end == "failed":
@@ -400,7 +400,7 @@ def test_starting_a_subagent_of_codex_is_a_task(name: str, tmp_path: Path) -> No
     session = Session("codex", tmp_path)
     (tmp_path / "policy.yaml").write_text("{name: p, on_violation: deny, tool_rules: [{deny: [task]}]}")
     output = session.hook("PreToolUse", tool_name=name, tool_input={"message": "help"}, tool_use_id="c1")
-    session.judge.close()
+    session.decider.close()
 
     assert output["hookSpecificOutput"]["permissionDecision"] == "deny"
 

@@ -23,7 +23,7 @@ from proctor.policies.events.run_context import PORTABLE, RunContext, Tool, need
 from proctor.supervisor.ports.adapter import Adapter
 
 
-def refused(policy: dict[str, Any], path: Path) -> list[str]:
+def violating_tools(policy: dict[str, Any], path: Path) -> list[str]:
     """The tools whose recorded calls violate a policy."""
     written = {"version": 1, "name": "p", "on_violation": "deny", **policy}
     compiled = compile_policy(merge_policies(parse_policies(written)))
@@ -87,7 +87,7 @@ def test_a_table_names_portable_acts_and_the_paths_of_their_inputs(client: str) 
             assert missing <= {"content"}, tool.name
 
 
-def given_to(tool: Tool, name: str) -> dict[str, Any]:
+def sample_input(tool: Tool, name: str) -> dict[str, Any]:
     """An input with a value at the first path of each portable input, and of the values that distinguish the tool's
     acts.
     """
@@ -105,23 +105,23 @@ def given_to(tool: Tool, name: str) -> dict[str, Any]:
 def test_a_call_without_the_input_of_its_act_is_denied_by_a_rule_on_that_input(client: str) -> None:
     """As a newer version of the client might rename it; live and recorded alike, and no other call is."""
     tools = HOOKED[name].tools if (name := client.removeprefix("hooks of ")) != client else CLIENTS[client]
-    judged = [(tool, act) for tool in tools for act in tool.acts if set(needed(act)) & {*tool.inputs}]
+    acts = [(tool, act) for tool in tools for act in tool.acts if set(needed(act)) & {*tool.inputs}]
 
-    for tool, act in judged:
+    for tool, act in acts:
         where = [{"path": f"$.{key}", "regex": "secret"} for key in needed(act)]
         rules = [{"deny": [{"tool": act, "where": [condition]}]} for condition in where]
         calls: tuple[dict[str, Any], ...] = (
             {"brand_new": "secret"},
             {},
-            given_to(tool, "secret"),
-            given_to(tool, "fine"),
+            sample_input(tool, "secret"),
+            sample_input(tool, "fine"),
         )
         for name, table in product((tool.name, *tool.synonyms), (tools, recorded(portable(tools)))):
             monitor = monitored(table, *rules)
             found = [monitor.propose(ToolCall(id=f"{n}", name=name, input=given)) for n, given in enumerate(calls)]
             assert [each.action for each in found] == ["deny", "deny", "deny", "allow"], tool.name
             assert {each.violations[0].rule for each in found[:3]} <= {"deny-1", "deny-2"}
-    assert judged
+    assert acts
 
 
 @pytest.mark.parametrize(
@@ -179,14 +179,14 @@ def test_a_servers_tool_is_denied_by_any_parse_of_its_name_and_allowed_only_by_a
     between = own[-2]
     first, second = f"mcp__a__b{between}c", f"mcp__a{between}b__c"
 
-    def judged(name: str, **rule: list[str]) -> str:
+    def decision(name: str, **rule: list[str]) -> str:
         return answer(tools, rule, name, {})
 
-    assert {judged(own, deny=[name]) for name in (first, second.upper(), "mcp__a__*", own)} == {"deny"}
-    assert {judged(own, allow=[name]) for name in (own, "mcp__a*")} == {"allow"}
-    assert {judged(own, allow=[name]) for name in (first, second, "mcp__b__c", "bash")} == {"deny"}
-    assert judged(own, allow=[first, second]) == "allow"
-    assert {judged(name, deny=["mcp__*"]) for name in ("a", between, f"a{between}", f"{between}a")} == {"allow"}
+    assert {decision(own, deny=[name]) for name in (first, second.upper(), "mcp__a__*", own)} == {"deny"}
+    assert {decision(own, allow=[name]) for name in (own, "mcp__a*")} == {"allow"}
+    assert {decision(own, allow=[name]) for name in (first, second, "mcp__b__c", "bash")} == {"deny"}
+    assert decision(own, allow=[first, second]) == "allow"
+    assert {decision(name, deny=["mcp__*"]) for name in ("a", between, f"a{between}", f"{between}a")} == {"allow"}
 
 
 def test_an_act_of_an_unknown_name_needs_no_input() -> None:
@@ -237,18 +237,18 @@ def test_one_policy_evaluates_recorded_calls_of_both_clients(tmp_path: Path) -> 
     claude = claude_log(tmp_path, ("Bash", {"command": "ls"}), ("Bash", {"command": "ls; git push"}))
     shell = function("shell", command=["bash", "-lc", "ls; git push"])
     codex = codex_rollout(tmp_path, function("exec_command", cmd="ls"), shell)
-    assert [refused(deny, claude), refused(deny, codex)] == [["Bash", "Bash"], ["shell", "shell"]]
-    assert [refused(push, claude), refused(push, codex)] == [["Bash"], ["shell"]]
+    assert [violating_tools(deny, claude), violating_tools(deny, codex)] == [["Bash", "Bash"], ["shell", "shell"]]
+    assert [violating_tools(push, claude), violating_tools(push, codex)] == [["Bash"], ["shell"]]
 
     outside = {"tool": ["write", "edit", "delete", "move"], "where": [{"not": [{"path": "$.path", "within": "."}]}]}
     policy = {"rules": [{"type": "blocklist", "tools": [outside]}]}
     inside, out = {"file_path": "/work/repo/a", "content": ""}, {"file_path": "/work/x", "content": ""}
-    assert refused(policy, claude_log(tmp_path, ("Write", inside), ("Write", out))) == ["Write"]
+    assert violating_tools(policy, claude_log(tmp_path, ("Write", inside), ("Write", out))) == ["Write"]
     patch = codex_rollout(tmp_path, PATCH)
-    assert refused(policy, patch) == ["apply_patch"]
+    assert violating_tools(policy, patch) == ["apply_patch"]
     for act in ("write", "edit", "delete", "move", "apply_patch"):
-        assert refused({"tool_rules": [{"deny": [act]}]}, patch) == ["apply_patch"]
-    assert refused({"tool_rules": [{"deny": ["bash", "read"]}]}, patch) == []
+        assert violating_tools({"tool_rules": [{"deny": [act]}]}, patch) == ["apply_patch"]
+    assert violating_tools({"tool_rules": [{"deny": ["bash", "read"]}]}, patch) == []
 
 
 def test_a_log_names_its_clients_tools(tmp_path: Path) -> None:
@@ -259,7 +259,7 @@ def test_a_log_names_its_clients_tools(tmp_path: Path) -> None:
     stamped = [msgspec.structs.replace(event, run_id="r", session_id="s") for event in (start, call)]
     path.write_bytes(gzip.compress(b"\n".join(map(encode_event, stamped))))
 
-    assert refused({"tool_rules": [{"deny": ["bash"]}]}, path) == ["shell"]
+    assert violating_tools({"tool_rules": [{"deny": ["bash"]}]}, path) == ["shell"]
     assert recorded_tools([events.RunStarted(metadata={"portable_tools": "nonsense"})]) == ()
 
 
@@ -338,8 +338,8 @@ def test_logs_of_unknown_clients_are_evaluated_by_common_tool_names(tmp_path: Pa
             for n, (name, key) in enumerate(called)
         ]  # fmt: skip
 
-        assert refused(policy, sessions) == tools
-        assert refused(policy, write_lines(tmp_path / "otel.jsonl", *spans)) == tools
+        assert violating_tools(policy, sessions) == tools
+        assert violating_tools(policy, write_lines(tmp_path / "otel.jsonl", *spans)) == tools
 
 
 def test_an_ambiguous_name_stands_only_for_itself() -> None:

@@ -264,7 +264,7 @@ def test_traces_of_any_shape_are_read_or_rejected_with_their_position(format: st
     """Never with another exception, as traces are untrusted input."""
     content = b"\n".join(json.dumps(record).encode() for record in records)
 
-    read_or_refused(content, format)
+    read_or_rejected(content, format)
 
 
 @pytest.mark.parametrize("format", [*FORMATS, None])
@@ -273,10 +273,10 @@ def test_traces_of_any_shape_are_read_or_rejected_with_their_position(format: st
 def test_bytes_of_any_kind_are_read_or_rejected_with_their_position(format: str | None, content: bytes) -> None:
     """Including those that start like a gzip file."""
     for prefix in (b"", b"\x1f\x8b", b"\x1f\x8b\x08\x00"):
-        read_or_refused(prefix + content, format)
+        read_or_rejected(prefix + content, format)
 
 
-def read_or_refused(content: bytes, format: str | None) -> None:
+def read_or_rejected(content: bytes, format: str | None) -> None:
     """Read everything; a TraceError with a position is fine."""
     try:
         for session in read_sessions(["-"], format=format, stdin=io.BytesIO(content)):

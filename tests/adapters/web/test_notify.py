@@ -263,13 +263,13 @@ def test_a_wrong_file_is_one_error(
     file = tmp_path / "config.yaml"
     file.write_text(text)
     file.chmod(mode)
-    errors = refused(capsys, "--config", str(file), "--store", str(tmp_path / "runs.db"))
+    errors = start_error(capsys, "--config", str(file), "--store", str(tmp_path / "runs.db"))
 
     assert why in errors
     assert "hunter2" not in errors
 
 
-def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+def start_error(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     """Why `proctor serve` does not start."""
     answer = called(capsys, "serve", "--listen", "127.0.0.1:0", *words)
     assert answer.code == 2
@@ -279,7 +279,7 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 def test_a_phone_needs_tls(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Otherwise the code would send a token over an unencrypted network."""
     for more in ((), ("--origin", "http://ops.example")):
-        errors = refused(capsys, "--phone", "--store", str(tmp_path / "runs.db"), *more)
+        errors = start_error(capsys, "--phone", "--store", str(tmp_path / "runs.db"), *more)
         assert "`--phone` needs the address that your phone reaches, with TLS" in errors
 
 

@@ -22,7 +22,7 @@ from proctor.policies.analysis.questions import OWN_NAMES
 from proctor.policies.events.run_context import RunContext, Tool
 from proctor.policies.policy import Policy
 from proctor.policies.stack.clauses import clauses_of
-from tests.fuzz.broken_policies import told_apart, variants
+from tests.fuzz.broken_policies import distinguish, variants
 from tests.fuzz.proof_pairs import pair
 from tests.fuzz.proofs import compared, sanity_compared
 
@@ -349,5 +349,5 @@ def test_findings_on_a_single_stack_hold_by_brute_force() -> None:
 @pytest.mark.parametrize("name", ["no-push", "org", "known-accounts"])
 def test_a_mutated_policy_is_distinguished_from_its_original(name: str) -> None:
     """Every variant of a few policies. The long run `policies` compares the variants of all."""
-    answers = {variant.way: told_apart(variant) for variant in variants() if variant.policy == name}
+    answers = {variant.way: distinguish(variant) for variant in variants() if variant.policy == name}
     assert set(answers.values()) <= {"refuted", "no policy"}, answers

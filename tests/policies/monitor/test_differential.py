@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from reference.agreeing import KINDS, SESSIONS, judged_alike
+from reference.agreeing import KINDS, SESSIONS, compare_sessions
 from reference.directed import ASKS, session, supervised
 from reference.generating import any_rule, sessions
 from reference.twins import Step, compiled
@@ -45,7 +45,7 @@ def check_reach(seen: Counter[str], *, objects: bool = True) -> None:
 def test_each_family_is_evaluated_as_specified(kind: str) -> None:
     """Decisions, actions, violated rules and statuses agree: live, restored and rebuilt."""
     more = 4 if kind == "nets" and not LONG else 1  # few nets move for long
-    seen = judged_alike(kind, settings(thorough, max_examples=more * thorough.max_examples), session)
+    seen = compare_sessions(kind, settings(thorough, max_examples=more * thorough.max_examples), session)
     check_reach(seen, objects=kind != "require")
 
 
@@ -55,7 +55,7 @@ def test_supervised_sessions_are_evaluated_as_specified(kind: str) -> None:
 
     A longer run is `python -m tests.fuzz sessions`.
     """
-    judged_alike(kind, few, supervised, also=[ASKS])
+    compare_sessions(kind, few, supervised, also=[ASKS])
 
 
 atoms = st.one_of(

@@ -115,10 +115,10 @@ def slow(seconds: float) -> Any:
 
 
 @pytest.mark.trio
-@pytest.mark.parametrize("look_s", [0, 10 * LEASE_S])
-async def test_a_live_owner_keeps_its_runs(look_s: float, autojump_clock: object) -> None:
+@pytest.mark.parametrize("search_s", [0, 10 * LEASE_S])
+async def test_a_live_owner_keeps_its_runs(search_s: float, autojump_clock: object) -> None:
     """Its lease is renewed, also during a slow search for lost runs. Then it closes."""
-    store = around(lost_runs=slow(look_s))
+    store = around(lost_runs=slow(search_s))
     async with Supervisor(store) as supervisor:
         handle = await supervisor.start(FakeAdapter([Pause(100 * LEASE_S)]), "go", policies=[OPEN])
         for _ in range(50):
@@ -212,16 +212,18 @@ async def test_a_pending_call_of_a_lost_run_is_asked_again() -> None:
 async def test_a_lost_run_is_charged_only_for_its_own_usage(reported: tuple[int, ...], own: int) -> None:
     """Of a total that continues over runs, only the difference; of one that starts at zero, all."""
 
-    def says(tokens: int) -> ev.TokenUsageUpdated:
+    def cumulative(tokens: int) -> ev.TokenUsageUpdated:
         return ev.TokenUsageUpdated(scope="cumulative", input_tokens=tokens)
 
     store = MemoryStore()
     given: Any = {"policies": [OPEN], "store": store, "session_id": "s", "continuation": "replay"}
-    await run_once(FakeAdapter([says(100)]), "go", **given)
+    await run_once(FakeAdapter([cumulative(100)]), "go", **given)
     owner = await store.register(Owner(owner_id="gone"), lease_s=3600)
     run = await store.create_run(RunInfo(run_id="left", session_id="s"), epoch=owner.epoch)
     ids: Any = {"session_id": "s", "run_id": run.run_id}
-    await store.append([ev.RunStarted(**ids), *(replace(says(each), **ids) for each in reported)], epoch=owner.epoch)
+    await store.append(
+        [ev.RunStarted(**ids), *(replace(cumulative(each), **ids) for each in reported)], epoch=owner.epoch
+    )
     await store.release(owner.epoch)
 
     assert [run.run_id for run in await reap(store)] == ["left"]
@@ -410,7 +412,7 @@ async def test_a_cancel_between_creation_and_start_is_honoured() -> None:
         assert adapter.launches == []
 
 
-def noted(reads: list[list[int]]) -> Any:
+def recording_reads(reads: list[list[int]]) -> Any:
     """A store's method `commands` that also appends the number of each returned command."""
 
     async def commands(usual: Any, **which: Any) -> Any:
@@ -425,7 +427,7 @@ def noted(reads: list[list[int]]) -> Any:
 async def test_an_old_cancel_command_ends_no_later_run_and_is_not_read_again() -> None:
     """Whether it is for all runs or one session, and whatever its date. Thousands of them cost nothing."""
     reads: list[list[int]] = []
-    store = around(commands=noted(reads))
+    store = around(commands=recording_reads(reads))
     for _ in range(2000):
         await store.send_command(Cancel(scope="all"))
     await store.send_command(Cancel(scope="session", value="s"))
@@ -439,7 +441,7 @@ async def test_an_old_cancel_command_ends_no_later_run_and_is_not_read_again() -
 async def test_each_command_is_read_once_without_polling(autojump_clock: object) -> None:
     """An idle supervisor waits until the store notifies it, and reads commands only if there are any."""
     reads: list[list[int]] = []
-    store = around(commands=noted(reads))
+    store = around(commands=recording_reads(reads))
     async with Supervisor(store) as supervisor:
         handle = await supervisor.start(FakeAdapter([Pause(600)]), "go", policies=[OPEN])
         for _ in range(2):

@@ -134,10 +134,10 @@ FEW = settings(max_examples=2, suppress_health_check=[HealthCheck.filter_too_muc
 def test_the_prefilter_misses_nothing_that_a_pattern_matches() -> None:
     """As text, as JSON, and as JSON inside JSON. Otherwise a secret would remain."""
     for pattern in shipped():
-        check_quick_look(pattern)
+        check_prefilter(pattern)
 
 
-def check_quick_look(pattern: Pattern) -> None:
+def check_prefilter(pattern: Pattern) -> None:
     """If the pattern matches, the prefilter does too."""
     detector = Detector(Redaction())
 

@@ -47,7 +47,7 @@ def launch(**more: Any) -> Launch:
     return Launch(**{"run_id": "acp-ending", "session_id": "s", "prompt": "go", "gate": RecordingGate(), **more})
 
 
-async def refused(adapter: Any, **more: Any) -> ProviderError:
+async def start_error(adapter: Any, **more: Any) -> ProviderError:
     with pytest.raises(ProviderError) as caught, anyio.fail_after(PATIENCE_S):
         async with adapter.open(launch(**more)):
             raise AssertionError
@@ -63,7 +63,7 @@ async def test_an_agent_that_does_not_start_is_an_error(
     """
     slow = {"stays": True, "adapter": {"start_s": 1.5}} if "within" in says else {}
     adapter = scripts.adapter(**script, **slow)
-    error = await refused(adapter, resume=resume)
+    error = await start_error(adapter, resume=resume)
 
     assert type(error) is kind
     assert says in str(getattr(error, "reason", error))

@@ -68,7 +68,7 @@ def test_of_two_concurrent_answers_one_counts(processes: ClaudeProcesses) -> Non
     for number in rounds:
         assert yes.next_line() == no.next_line()
         for person, granted in ((yes, True), (no, False)) if number % 2 else ((no, False), (yes, True)):
-            person.tell(granted)
+            person.send(granted)
         first, second = yes.next_line(), no.next_line()
         assert sorted([*first, *second]) == ["recorded", "refused", "state", "why"]
         assert {first.get("refused"), second.get("refused")} == {None, "answered"}
@@ -89,7 +89,7 @@ def test_a_killed_approving_process_loses_no_request_and_no_answer(processes: Cl
     answering = processes.orchestrator()
     assert answering.next_line() == shown
     stop_between_writes(run.process, processes.path)
-    answering.tell(True, input_digest=shown["digest"])
+    answering.send(True, input_digest=shown["digest"])
     processes.until(shown["id"], lambda approval: approval.answer is not None)
     answering.kill()
     run.process.send_signal(signal.SIGCONT)
@@ -121,11 +121,11 @@ def test_a_request_of_a_killed_supervisor_is_made_again(
         anyio.run(processes.until_written, "echo ran")
     if answered == "before":
         stop_between_writes(run.process, processes.path)
-        person.tell(True, input_digest=first["digest"])
+        person.send(True, input_digest=first["digest"])
         processes.until(first["id"], lambda approval: approval.answer is not None)
     run.kill_before_its_clients()
     if answered == "after":
-        person.tell(True, input_digest=first["digest"])
+        person.send(True, input_digest=first["digest"])
     outcome = person.next_line()
 
     assert outcome.get("refused") == "owner_gone" or (answered == "before" and not outcome["recorded"])

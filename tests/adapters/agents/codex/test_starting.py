@@ -203,49 +203,49 @@ async def test_runs_that_start_concurrently_in_a_new_home_all_complete(bench: An
 
 
 @pytest.fixture
-def refused(monkeypatch: pytest.MonkeyPatch) -> anyio.Event:
+def start_waits(monkeypatch: pytest.MonkeyPatch) -> anyio.Event:
     """Set when a start has found that another one is first."""
     found = anyio.Event()
     lock = connection._lock
 
-    def watched(folder: int) -> bool:
-        taken = lock(folder)
-        if not taken:
+    def observed_lock(folder: int) -> bool:
+        locked = lock(folder)
+        if not locked:
             found.set()
-        return taken
+        return locked
 
-    monkeypatch.setattr(connection, "_lock", watched)
+    monkeypatch.setattr(connection, "_lock", observed_lock)
     return found
 
 
-async def given_up(env: dict[str, str], refused: anyio.Event) -> None:
+async def cancelled_start(env: dict[str, str], start_waits: anyio.Event) -> None:
     """A start that is cancelled once it had to wait."""
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(turn_to_start, env)
-        await refused.wait()
+        await start_waits.wait()
         tasks.cancel_scope.cancel()
 
 
-async def test_a_start_waits_until_the_one_before_has_finished(tmp_path: Path, refused: anyio.Event) -> None:
+async def test_a_start_waits_until_the_one_before_has_finished(tmp_path: Path, start_waits: anyio.Event) -> None:
     """Starts in other homes do not wait, and a cancelled one leaves its turn to the next."""
     (tmp_path / "other").mkdir()
     env = {"CODEX_HOME": str(tmp_path)}
     with anyio.fail_after(PATIENCE_S):
         first = await turn_to_start(env)
         (await turn_to_start({"CODEX_HOME": str(tmp_path / "other")})).release()
-        assert not refused.is_set()
-        await given_up(env, refused)
+        assert not start_waits.is_set()
+        await cancelled_start(env, start_waits)
         first.release()
         first.release()
         (await turn_to_start(env)).release()
 
 
-async def test_starts_wait_for_those_with_the_same_database_folder(tmp_path: Path, refused: anyio.Event) -> None:
+async def test_starts_wait_for_those_with_the_same_database_folder(tmp_path: Path, start_waits: anyio.Event) -> None:
     """Two homes may share one."""
     shared = {"CODEX_SQLITE_HOME": str(tmp_path / "shared")}
     with anyio.fail_after(PATIENCE_S):
         first = await turn_to_start({"HOME": str(tmp_path / "a"), **shared})
-        await given_up({"HOME": str(tmp_path / "b"), **shared}, refused)
+        await cancelled_start({"HOME": str(tmp_path / "b"), **shared}, start_waits)
         first.release()
 
 

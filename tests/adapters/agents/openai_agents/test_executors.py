@@ -51,7 +51,7 @@ def custom(text: str, call_id: str = "c1") -> dict[str, Any]:
 DONE = {"status": "completed"}
 
 
-class Hands:
+class Executor:
     """The caller's code, which runs commands in a folder."""
 
     def __init__(self, folder: Path) -> None:
@@ -94,13 +94,13 @@ class Hands:
 
 
 @pytest.fixture
-def hands(tmp_path: Path) -> Hands:
-    return Hands(tmp_path)
+def executor(tmp_path: Path) -> Executor:
+    return Executor(tmp_path)
 
 
-async def ran(api: Any, worker: Making, hands: Hands, items: list[Any], policy: str, **more: Any) -> RunResult:
+async def ran(api: Any, worker: Making, executor: Executor, items: list[Any], policy: str, **more: Any) -> RunResult:
     api.script = [*items, api.text("all done")]
-    adapter = OpenAIAgentsAdapter(worker(tools=hands.tools))
+    adapter = OpenAIAgentsAdapter(worker(tools=executor.tools))
     assert adapter.capabilities.gate == "all"
     text = f"{{name: p, enforcement: required, on_violation: deny, {policy}}}"
     return await run_once(adapter, "go", policies=parse_policies(text), **more)
@@ -127,13 +127,13 @@ ACTS = {
 
 @pytest.mark.parametrize(("item", "rule", "name"), ACTS.values(), ids=ACTS)
 async def test_a_denied_call_is_not_executed_and_the_model_gets_the_reason(
-    api: Any, worker: Making, hands: Hands, item: dict[str, Any], rule: str, name: str
+    api: Any, worker: Making, executor: Executor, item: dict[str, Any], rule: str, name: str
 ) -> None:
     """By portable names and inputs, under `enforcement: required`. The run continues."""
-    result = await ran(api, worker, hands, [[item]], f"tool_rules: [{{{rule}}}]")
+    result = await ran(api, worker, executor, [[item]], f"tool_rules: [{{{rule}}}]")
     (denied,) = of(result, ev.ToolCallDenied)
 
-    assert hands.made == []
+    assert executor.made == []
     assert (denied.tool_name, denied.tool_call_id) == (name, "c1")
     assert of(result, ev.ToolCallStarted, ev.ToolCallCompleted) == []
     assert (result.status, result.output) == ("completed", "all done")
@@ -147,49 +147,51 @@ async def test_a_denied_call_is_not_executed_and_the_model_gets_the_reason(
     (local_shell("touch good"), None),
 ], ids=["shell", "patch", "custom", "local shell"])  # fmt: skip
 async def test_an_allowed_call_is_executed_once_and_recorded_once(
-    api: Any, worker: Making, hands: Hands, item: dict[str, Any], tool_input: dict[str, Any] | None
+    api: Any, worker: Making, executor: Executor, item: dict[str, Any], tool_input: dict[str, Any] | None
 ) -> None:
     """With the evaluated input, under the model's own id."""
-    result = await ran(api, worker, hands, [[item]], "tool_rules: []")
+    result = await ran(api, worker, executor, [[item]], "tool_rules: []")
     (started,), (completed,) = of(result, ev.ToolCallStarted), of(result, ev.ToolCallCompleted)
 
-    assert hands.made == ["good"]
+    assert executor.made == ["good"]
     assert (started.tool_call_id, completed.tool_call_id, started.turn) == ("c1", "c1", 1)
     assert started.tool_input == tool_input or started.tool_input["action"]["command"] == ["sh", "-c", "touch good"]
     assert result.output == "all done"
 
 
-async def test_a_call_limit_covers_all_kinds_of_calls(api: Any, worker: Making, hands: Hands) -> None:
+async def test_a_call_limit_covers_all_kinds_of_calls(api: Any, worker: Making, executor: Executor) -> None:
     """Including several in one response."""
     items = [shell("touch a", call_id="c1"), patch("create_file", "b", call_id="c2"), custom("c", call_id="c3")]
-    result = await ran(api, worker, hands, [items], "limits: {max_tool_calls: {max: 2, action: deny}}")
+    result = await ran(api, worker, executor, [items], "limits: {max_tool_calls: {max: 2, action: deny}}")
 
-    assert len(hands.made) == 2
+    assert len(executor.made) == 2
     assert (len(of(result, ev.ToolCallStarted)), len(of(result, ev.ToolCallDenied))) == (2, 1)
 
 
-async def test_a_command_waits_for_approval(api: Any, worker: Making, hands: Hands) -> None:
+async def test_a_command_waits_for_approval(api: Any, worker: Making, executor: Executor) -> None:
     """The request shows it as it will run."""
     no = FakeApprover(False)
     rule = "tool_rules: [{deny: [bash], action: request_approval}]"
-    result = await ran(api, worker, hands, [[shell("touch evil")]], rule, approver=no)
+    result = await ran(api, worker, executor, [[shell("touch evil")]], rule, approver=no)
     (request,) = of(result, ev.ToolApprovalRequested)
 
     assert request.tool_input["action"]["commands"] == ["touch evil"]
-    assert hands.made == []
+    assert executor.made == []
 
 
-async def test_a_call_that_cancels_ends_the_run_before_the_command(api: Any, worker: Making, hands: Hands) -> None:
+async def test_a_call_that_cancels_ends_the_run_before_the_command(
+    api: Any, worker: Making, executor: Executor
+) -> None:
     """Nothing runs after it."""
     with pytest.raises(PolicyViolationError):
-        await ran(api, worker, hands, [[shell("touch evil")]], "tool_rules: [{deny: [bash], action: cancel}]")
+        await ran(api, worker, executor, [[shell("touch evil")]], "tool_rules: [{deny: [bash], action: cancel}]")
 
-    assert hands.made == []
+    assert executor.made == []
 
 
-async def test_an_executor_that_raises_has_failed(api: Any, worker: Making, hands: Hands) -> None:
+async def test_an_executor_that_raises_has_failed(api: Any, worker: Making, executor: Executor) -> None:
     """The SDK tells the model."""
-    result = await ran(api, worker, hands, [[shell("exit 3")]], "tool_rules: []")
+    result = await ran(api, worker, executor, [[shell("exit 3")]], "tool_rules: []")
 
     assert [event.tool_call_id for event in of(result, ev.ToolCallFailed)] == ["c1"]
     assert of(result, ev.ToolCallCompleted) == []

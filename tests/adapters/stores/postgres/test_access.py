@@ -58,7 +58,7 @@ def as_role(server: OwnServer, role: str) -> str:
     return str(server.url(user=f"proctor_{role}", password="secret"))
 
 
-def refused_to(server: OwnServer, role: str, *statements: str) -> None:
+def check_denied(server: OwnServer, role: str, *statements: str) -> None:
     """The server rejects this for that role."""
     import psycopg
 
@@ -97,8 +97,8 @@ async def test_each_role_has_exactly_the_documented_permissions(server: OwnServe
 
     assert (result.status, again.status, raised.value.kind) == ("completed", "completed", "unwritable")
     assert pruned is not None
-    refused_to(server, "worker", *HISTORY)
-    refused_to(server, "retention", HISTORY[0])
+    check_denied(server, "worker", *HISTORY)
+    check_denied(server, "retention", HISTORY[0])
     assert audited(as_role(server, "reader")).findings == ()
 
 

@@ -137,7 +137,7 @@ def _command(server: OwnServer, begins: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-async def _asked_for(supervisor: Supervisor, run_id: str) -> str:
+async def _pending_approval(supervisor: Supervisor, run_id: str) -> str:
     """The pending approval of a run, once there is one."""
     async with supervisor.subscribe(run_id=run_id) as events:
         async for event in events:
@@ -153,7 +153,7 @@ async def test_a_database_is_restored_as_of_one_moment(server: OwnServer) -> Non
     async with PostgresStore(server.url()) as store, Supervisor(store) as supervisor:
         agent = FakeAdapter([Ask(id="c1", name="deploy", input={"to": "prod"})])
         handle = await supervisor.start(agent, "Deploy", policies=ASKS)
-        approval_id = await _asked_for(supervisor, handle.run_id)
+        approval_id = await _pending_approval(supervisor, handle.run_id)
         cursor = str(await store.place())
         await anyio.to_thread.run_sync(_command, server, "pg_dump")
         await supervisor.approve(approval_id, by="ana")

@@ -200,7 +200,7 @@ async def exports_and_imports_it(path: Path) -> None:
         await import_lines(copy, lines)
 
 
-async def asks_for_what_is_none(path: Path) -> None:
+async def opens_invalid_files(path: Path) -> None:
     """A rejected file beside it, and one that is no store."""
     other = path.with_name("other.db")
     other.write_bytes(b"no store")
@@ -216,7 +216,7 @@ async def asks_for_what_is_none(path: Path) -> None:
     audits_it,
     prunes_it,
     exports_and_imports_it,
-    asks_for_what_is_none,
+    opens_invalid_files,
 ])  # fmt: skip
 async def test_the_log_stays_while_a_store_is_open(what: Callable[[Path], Awaitable[None]], tmp_path: Path) -> None:
     """Whatever this process does with the file, and whatever other processes open and close it."""

@@ -21,7 +21,7 @@ PROCESSES, RUNS = 8, 1
 where = either_store
 
 
-async def looked_at(where: str) -> tuple[BudgetInfo, float]:
+async def budget_and_usage(where: str) -> tuple[BudgetInfo, float]:
     """The budget, and the total usage in the event log."""
     async with opened(where) as store:
         (budget,) = await store.budgets()
@@ -32,7 +32,7 @@ def test_processes_exceed_a_budget_by_less_than_a_response_each(where: str) -> N
     """The counted amount is the usage, and all reservations are returned."""
     command = [sys.executable, str(PROCESS), where, "spend", str(PROCESSES), str(RUNS)]
     lines = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=600).stdout.split("\n")
-    budget, recorded = anyio.run(looked_at, where)
+    budget, recorded = anyio.run(budget_and_usage, where)
 
     assert len([line for line in lines if line.startswith("ended")]) == PROCESSES
     assert MOST_USD - 0.01 <= budget.used <= MOST_USD + PROCESSES * RUNS * DEAREST_USD

@@ -85,7 +85,7 @@ def test_an_owner_suspended_beyond_its_lease_is_fenced(name: str) -> None:
 def test_a_live_owner_keeps_its_runs(name: str) -> None:
     """However long they take."""
 
-    async def looked_at(store: Store) -> tuple[str, list[RunInfo]]:
+    async def status_and_lost(store: Store) -> tuple[str, list[RunInfo]]:
         await anyio.sleep(1.5)  # three leases, on the clock of real processes
         run = await store.run("held")
         assert run is not None
@@ -93,7 +93,7 @@ def test_a_live_owner_keeps_its_runs(name: str) -> None:
 
     with process(name, "hold", "0.5") as owner:
         owner.until("ran held c0")
-        found = in_store(name, looked_at)
+        found = in_store(name, status_and_lost)
         for _ in range(2):
             owner.go_on()
         lines = owner.rest()
@@ -140,7 +140,7 @@ def test_500_runs_of_three_processes_are_killed_and_each_is_reported(tmp_path: P
     """After that, none of them starts a run until the freeze is lifted."""
     store = tmp_path / "runs.db"
 
-    async def looked_at_and_lifted(opened: Store) -> Counter[str]:
+    async def statuses_then_lift(opened: Store) -> Counter[str]:
         found: Counter[str] = Counter([run.status async for run in all_runs(opened)])
         refused.extend([starts(many) for many in three])
         await KillSwitch(opened).lift(by="ana", everything=True)
@@ -150,7 +150,7 @@ def test_500_runs_of_three_processes_are_killed_and_each_is_reported(tmp_path: P
     with ExitStack() as processes:
         three = [processes.enter_context(many_runs(store, count)) for count in (167, 167, 166)]
         outcomes = in_store(store, killed)
-        after = in_store(store, looked_at_and_lifted)
+        after = in_store(store, statuses_then_lift)
         again = [starts(many) for many in three]
 
     assert len({outcome.run_id for outcome in outcomes}) == len(outcomes) == 500
