@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import select
 import signal
 import sqlite3
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import psutil
 
@@ -19,16 +21,30 @@ if TYPE_CHECKING:
 
 @contextmanager
 def killed_at_the_end(command: Sequence[str], **more: Any) -> Iterator[subprocess.Popen[str]]:
-    """A process with its output as lines. At exit, its writing process is gone too, as a forked `proctor` may have
-    one.
+    """A process with its output as lines. At exit, the processes that wrote them are gone, as a forked `proctor` may
+    have others.
     """
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **more) as process:
         assert process.stdout is not None
         try:
             yield process
         finally:
+            writers = _writers(process.stdout)
             process.kill()
             process.stdout.read()
+            for writer in writers:  # a process closes its files a moment before it is gone
+                select.select([writer], [], [])
+                os.close(writer)
+
+
+def _writers(pipe: IO[str]) -> list[int]:
+    """The processes whose standard output is this pipe, each as a file that can be read once it is gone."""
+    writers = []
+    for pid in psutil.pids():
+        with suppress(OSError):
+            if os.path.samestat(os.stat(f"/proc/{pid}/fd/1"), os.fstat(pipe.fileno())):
+                writers.append(os.pidfd_open(pid))
+    return writers
 
 
 def stop_between_writes(process: subprocess.Popen[Any] | Forked, path: Path) -> None:
