@@ -19,12 +19,12 @@ def test_every_rule_has_a_session_that_satisfies_it_and_one_that_violates_it(rul
     """The example's policy has no other rule."""
     example = f"{rule}.test.yaml"
     read = read_policy_tests(EXAMPLES[example], example, PAGES)
-    judged = [(one, judge_test(read.compiled, one, context, file=example)[1]) for one, context in read.tests]
+    results = [(one, judge_test(read.compiled, one, context, file=example)[1]) for one, context in read.tests]
     refuses = [
-        any(call.expect != "allow" for call in test.calls) or "violated" in test.ends.values() for test, _ in judged
+        any(call.expect != "allow" for call in test.calls) or "violated" in test.ends.values() for test, _ in results
     ]
 
-    assert [result.mismatches for _, result in judged if not result.passed] == []
+    assert [result.mismatches for _, result in results if not result.passed] == []
     assert {type(one).__name__ for one in read.compiled.policy.rules} == {RULES[rule].__name__}
     assert set(refuses) == {True, False}
 

@@ -87,6 +87,6 @@ def test_claude_code_is_confined_to_this_folder(claude: Any, proctor: Any, acts:
         ("Bash", "allow"),
     ]
     assert lines[-1].partition("  ")[2] == "completed done"
-    refused = [json.loads(line) for line in proctor("explain", "last", "--refused", "--json").splitlines()]
-    assert [line["decision"]["tool_name"] for line in refused] == ["Read", "Write", "Bash"]
+    denied = [json.loads(line) for line in proctor("explain", "last", "--refused", "--json").splitlines()]
+    assert [line["decision"]["tool_name"] for line in denied] == ["Read", "Write", "Bash"]
     proctor("hook", "uninstall")

@@ -58,15 +58,15 @@ class Engine:
         conditions = [(clause, clause.rule.get("when", ())) for clause in clauses(stack)]
         self.clauses = [clause for clause, when in conditions if applies(when, context or {})]
 
-    def judge(self, world: World, call: Call, *, observed: bool = False) -> list[tuple[str, str]]:
+    def evaluate(self, world: World, call: Call, *, observed: bool = False) -> list[tuple[str, str]]:
         """The ids of the violated clauses and their actions, strictest first; an approval satisfies its own."""
-        judged = [(each, self._objection(each, world.under(each.policy), call)) for each in self.clauses]
-        if not any(clause.kind == "net" and action in ("deny", "cancel") for clause, action in judged):
+        violated = [(each, self._objection(each, world.under(each.policy), call)) for each in self.clauses]
+        if not any(clause.kind == "net" and action in ("deny", "cancel") for clause, action in violated):
             validated = [each for each in self.clauses if each.kind == "net"]
-            judged += [(c, c.action) for c in validated if nets.invalid(c.rule, world.under(c.policy), call)]
+            violated += [(c, c.action) for c in validated if nets.invalid(c.rule, world.under(c.policy), call)]
         standing = [
             (clause, action)
-            for clause, action in judged
+            for clause, action in violated
             if not (call.approved and action == "request_approval" and clause.id in call.shown)
         ]
         objects = [(clause.id, action) for clause, action in standing if action]

@@ -305,7 +305,7 @@ class Twins:
         """A call that was not allowed runs."""
         made = replace(call, requested=self.world.tick(), started=None, approved=False, shown=frozenset())
         self.world.calls = [*(c for c in self.world.calls if c is not call), made]
-        self._observe(ev.ToolCallStarted(**fields), [id for id, _ in self.engine.judge(self.world, made)])
+        self._observe(ev.ToolCallStarted(**fields), [id for id, _ in self.engine.evaluate(self.world, made)])
         made.started = self.world.tick()
         return made
 
@@ -325,7 +325,7 @@ class Twins:
         return decision.action
 
     def _expected(self, call: Call) -> list[tuple[str, str]]:
-        return [("tool_call_id", "deny")] if self._refused(call) else self.engine.judge(self.world, call)
+        return [("tool_call_id", "deny")] if self._refused(call) else self.engine.evaluate(self.world, call)
 
     def _saw(self, step: Step) -> None:
         before = self.turn
@@ -341,7 +341,7 @@ class Twins:
                 self._observe(ev.ToolCallStarted(**fields), [])
                 return
             self.seen["ran though refused"] += 1
-            self._observe(ev.ToolCallStarted(**fields), [id for id, _ in self.engine.judge(self.world, last)])
+            self._observe(ev.ToolCallStarted(**fields), [id for id, _ in self.engine.evaluate(self.world, last)])
             last.started = self.world.tick()
             self._end_of(last, step)
             return

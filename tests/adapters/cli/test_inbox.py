@@ -174,7 +174,7 @@ def test_an_approved_call_is_no_violation_in_any_output(cli: Any, place: Path) -
     agent = adapter_named("scripted", script="a.yaml")
     result = in_store("a.db", lambda store: run_once(agent, "go", store=store, **given))
     place.joinpath("s.jsonl").write_bytes(b"\n".join(map(encode_event, result.events)) + b"\n")
-    judged = cli("eval", "--policy", "p.yaml", "s.jsonl", "--json")
+    evaluated = cli("eval", "--policy", "p.yaml", "s.jsonl", "--json")
     run, shown = cli("runs", "--store", "a.db", "--json").lines[0], cli("show", "last", "--store", "a.db")
     explained = cli("explain", "last", "--store", "a.db", "--json")
     view = in_store("a.db", lambda store: OperatorService(store).run(result.run_id))
@@ -183,8 +183,8 @@ def test_an_approved_call_is_no_violation_in_any_output(cli: Any, place: Path) -
     assert [call.name for call in result.calls] == ["write", "deploy", "pay"]
     assert result.policy.violations == ()
     assert (run["violations"], run["calls"]) == (0, 3)
-    assert (judged.code, judged.lines[0]["passed"], judged.lines[0]["violations"]) == (0, True, [])
-    assert judged.lines[0]["rules"]["by-a-person"] == "held"
+    assert (evaluated.code, evaluated.lines[0]["passed"], evaluated.lines[0]["violations"]) == (0, True, [])
+    assert evaluated.lines[0]["rules"]["by-a-person"] == "held"
     assert "violation " not in shown.out
     assert shown.out.count("approved") == 3
     assert explained.code == 0

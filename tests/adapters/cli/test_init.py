@@ -59,9 +59,9 @@ def test_the_policy_enforces_what_its_comments_say(
     cli("init", "--yes")
     call = {"type": "tool_call", "id": "c", "name": tool, "input": given}
     place.joinpath("t.jsonl").write_text(json.dumps({"id": "s", "events": [call]}) + "\n")
-    judged = cli("eval", "--policy", "proctor.yaml", "--context", "workspace=/w", "t.jsonl")
+    evaluated = cli("eval", "--policy", "proctor.yaml", "--context", "workspace=/w", "t.jsonl")
 
-    assert re.findall(r"^[A-Z]+ ([\w-]+) \(", judged.out, re.M) == ([rule] if rule else [])
+    assert re.findall(r"^[A-Z]+ ([\w-]+) \(", evaluated.out, re.M) == ([rule] if rule else [])
 
 
 def test_an_existing_file_is_kept(cli: Any, place: Path) -> None:

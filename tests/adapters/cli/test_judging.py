@@ -43,14 +43,14 @@ def test_eval_reports_which_session_violated_which_rule(cli: Any, traces: Path, 
     one line a session, and there are JUnit and SARIF for continuous integration.
     """
     reports = ("--junit", "out.xml", "--sarif", "out.sarif")
-    judged = cli("eval", "--policy", "org.yaml", traces, *reports)
+    evaluated = cli("eval", "--policy", "org.yaml", traces, *reports)
     short = cli("eval", "--policy", "org.yaml", traces, "--failures", "0")
     kept = cli("eval", "--policy", "org.yaml", "-", stdin=session("good", "read"))
     good, bad = cli("eval", "--json", "--policy", "org.yaml", traces).lines
 
-    assert (judged.code, kept.code) == (1, 0)
-    assert "FAILED deny-1 (deny)" in judged.out
-    assert "2 sessions: 1 passed, 1 failed (1 violation)" in judged.out
+    assert (evaluated.code, kept.code) == (1, 0)
+    assert "FAILED deny-1 (deny)" in evaluated.out
+    assert "2 sessions: 1 passed, 1 failed (1 violation)" in evaluated.out
     assert ("FAILED" in short.out, "1 failed" in short.out) == (False, True)
     assert "1 session: 1 passed, 0 failed" in kept.out
     assert good == {"session": "good", "passed": True, "violations": [], "rules": {"deny-1": "held"}}
@@ -260,11 +260,11 @@ def test_sessions_are_evaluated_in_the_context_of_their_run(cli: Any, place: Pat
     place.joinpath("own.jsonl").write_text(
         recorded("one", "send", tenant="acme", user="ana") + recorded("two", "send", tenant="other", user="bo")
     )
-    judged = cli("eval", "--policy", "when.yaml", "--json", "own.jsonl")
+    evaluated = cli("eval", "--policy", "when.yaml", "--json", "own.jsonl")
     given = cli("eval", "--policy", "when.yaml", "--json", "--context", "tenant=acme", "own.jsonl")
     differing = cli("diff", "org.yaml", "when.yaml", "--json", "own.jsonl")
 
-    assert [line["passed"] for line in judged.lines] == [False, True]
+    assert [line["passed"] for line in evaluated.lines] == [False, True]
     assert [line["passed"] for line in given.lines] == [False, False]
     assert [line["new_passed"] for line in differing.lines if line["session"] == "two"] in ([], [True])
 

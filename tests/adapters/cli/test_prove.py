@@ -107,13 +107,13 @@ def test_a_counterexample_becomes_a_test_a_session_and_a_diagram(cli: Any, prove
     place.joinpath("tests").mkdir()
     kept = ("--write-test", "tests/found.yaml", "--write-session", "found.jsonl", "--graph", "found.mmd")
     proved("--property", "stricter.yaml", *kept)
-    judged = [cli("eval", "--policy", f"{name}.yaml", "found.jsonl").code for name in ("payments", "stricter")]
+    evaluated = [cli("eval", "--policy", f"{name}.yaml", "found.jsonl").code for name in ("payments", "stricter")]
     before = cli("test", "tests/found.yaml")
     place.joinpath("payments.yaml").write_text(STRICTER)
     after = cli("test", "tests/found.yaml")
     drawn = place.joinpath("found.mmd").read_text()
 
-    assert (judged, before.code, after.code) == ([0, 1], 0, 1)
+    assert (evaluated, before.code, after.code) == ([0, 1], 0, 1)
     assert drawn.startswith("flowchart LR\n")
     assert 's0c4["4. pay()<br/><small>allow, running</small><br/><small>against two</small>"]:::tool' in drawn
     assert "class s0c4 violated" in drawn

@@ -90,13 +90,13 @@ def test_a_run_that_completes_is_shown_and_stored(cli: Any) -> None:
 
 def test_a_run_as_json_writes_events_and_a_result(cli: Any, ran: Any) -> None:
     """The last line is the result, and all of it is a trace for `eval`."""
-    judged = cli("eval", "--json", "--policy", "org.yaml", "-", stdin=ran.out)
+    evaluated = cli("eval", "--json", "--policy", "org.yaml", "-", stdin=ran.out)
 
     assert ran.code == 1
     assert ran.lines[-1]["status"] == "completed"
     assert ran.lines[-1]["policy"]["action"] == "deny"
     assert [line["seq"] for line in ran.lines[:-1]] == list(range(1, len(ran.lines)))
-    assert [found["rule"] for found in judged.lines[0]["violations"]] == ["deny-1"]
+    assert [found["rule"] for found in evaluated.lines[0]["violations"]] == ["deny-1"]
 
 
 @pytest.mark.parametrize(("file", "text", "words", "shown"), [

@@ -84,11 +84,11 @@ def test_a_pending_call_is_denied_by_its_displayed_id(cli: Any, waits: str) -> N
         words = ("--tell", "Use the staging host.", "--reason", "it is Friday", "--by", "bo")
         answer = cli("deny", f"{run[:12]}.{number}", "--json", *words)
         declined = until(process, "tool_approval_denied")
-        refused = until(process, "tool_call_denied")
+        denied = until(process, "tool_call_denied")
 
     assert (answer.lines[0]["answer"], answer.lines[0]["outcome"]) == ("denied", "declined")
     assert (declined["by"], declined["reason"]) == ("bo", "it is Friday, with the token of `ana`")
-    assert refused["tell_model"] == "Use the staging host."
+    assert denied["tell_model"] == "Use the staging host."
     assert cli("approvals", "--json").out == ""
 
 

@@ -136,8 +136,8 @@ def test_a_session_that_is_denied_although_it_was_learnt_from_is_named(cli: Any,
     ids = ["line", "pattern", "alone"]
     assert [*answer.lines[0]["denied"]] == ids
     assert [text.split("`")[1] for text in answer.err.splitlines() if "learnt from" in text] == ids
-    judged = cli("eval", "--policy", "policy.yaml", "sessions.jsonl", "--json").lines
-    assert [each["session"] for each in judged if not each["passed"]] == ids
+    evaluated = cli("eval", "--policy", "policy.yaml", "sessions.jsonl", "--json").lines
+    assert [each["session"] for each in evaluated if not each["passed"]] == ids
     text = place.joinpath("policy.yaml").read_text()
     assert '# `$.order` from the user; put into `except` what you allow of "B001": ' in text
 
@@ -210,13 +210,13 @@ def test_a_patch_is_allowed_by_its_acts_and_its_folders(cli: Any, place: Path) -
         (),
     ]
     place.joinpath("new.jsonl").write_bytes(b"".join(patch(n, *changes) for n, changes in enumerate(new)))
-    judged = cli("eval", "--policy", "policy.yaml", "new.jsonl", "--json")
+    evaluated = cli("eval", "--policy", "policy.yaml", "new.jsonl", "--json")
     [policy] = load_policies(place / "policy.yaml")
     [only] = policy.tool_rules or ()
 
     [patches] = only.tools
     assert isinstance(patches, ToolWhere)
-    assert [line["passed"] for line in judged.lines] == [True, False, False, False, False]
+    assert [line["passed"] for line in evaluated.lines] == [True, False, False, False, False]
     assert cli("test", "tests.yaml").code == 0
     place.joinpath("edits.yaml").write_text("name: base\ntool_rules: [{deny: [edit]}]\n")
     assert cli("prove", "policy.yaml", "--no-looser-than", "edits.yaml", "--adapter", "codex").code == 1

@@ -312,7 +312,7 @@ def test_a_modified_copy_is_checked_again(changed: dict[str, Any]) -> None:
 SELF = {"tool": "x", "where": [{"path": "$.a", "equals": {"arg": "$.b"}}]}
 INSIDE = {"tool": "x", "where": [{"not": [{"any_of": [{"path": "$.a", "equals": {"arg": "$.b"}}]}]}]}
 
-NOT_JUDGED: dict[str, dict[str, Any]] = {
+WITHOUT_A_CALL: dict[str, dict[str, Any]] = {
     "before.first": {"type": "before", "first": SELF, "then": "y"},
     "before.first in a list": {"type": "before", "first": ["z", SELF], "then": "y"},
     "before.first, negated": {"type": "before", "first": INSIDE, "then": "y"},
@@ -326,7 +326,7 @@ NOT_JUDGED: dict[str, dict[str, Any]] = {
     "forbidden_sequence.sequence": {"type": "forbidden_sequence", "sequence": [SELF, "y"]},
     "provenance.from": {"type": "provenance", "tool": "y", "path": "$.a", "from": [{"tool": SELF, "path": "$.a"}]},
 }
-JUDGED: dict[str, dict[str, Any]] = {
+WITH_THE_CALL: dict[str, dict[str, Any]] = {
     "before.then": {"type": "before", "first": "y", "then": SELF},
     "after.trigger": {"type": "after", "trigger": SELF, "then": "y"},
     "never_after.forbidden": {"type": "never_after", "trigger": "y", "forbidden": SELF},
@@ -339,7 +339,7 @@ JUDGED: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("rule", NOT_JUDGED.values(), ids=NOT_JUDGED)
+@pytest.mark.parametrize("rule", WITHOUT_A_CALL.values(), ids=WITHOUT_A_CALL)
 def test_a_reference_to_the_call_outside_its_evaluation_is_an_error(rule: dict[str, Any]) -> None:
     """It would compare the call with itself and always pass. The error names the rule."""
     with pytest.raises(PolicyError, match="no call is being evaluated") as raised:
@@ -348,7 +348,7 @@ def test_a_reference_to_the_call_outside_its_evaluation_is_an_error(rule: dict[s
     assert raised.value.problems[0].path.startswith("rules[0]")
 
 
-@pytest.mark.parametrize("rule", JUDGED.values(), ids=JUDGED)
+@pytest.mark.parametrize("rule", WITH_THE_CALL.values(), ids=WITH_THE_CALL)
 def test_the_selector_of_the_evaluated_call_may_refer_to_it(rule: dict[str, Any]) -> None:
     """Section 4: `output`, the `where` of a prior, and the selector of the call."""
     assert parse_policies({"name": "p", "rules": [rule]})

@@ -15,7 +15,7 @@ from proctor.supervisor.machine.run_state import RunIdentity
 from proctor.supervisor.ports.stored_types import ApprovalAnswer
 
 STOP = interface.CancelAsked(now_ms=2, reason="no")
-OF_THE_JUDGE = ("observe", "decide", "tick", "warnings", "finish")
+MONITOR_METHODS = ("observe", "decide", "tick", "warnings", "finish")
 
 
 class Run:
@@ -23,11 +23,11 @@ class Run:
 
     def __init__(self, policy: Policy | None = None) -> None:
         (usual,) = parse_policies({"version": 1, "name": "p", "limits": {"max_turns": {"max": 9, "warn_at": 0.5}}})
-        self.judge = compile_policy(merge_policies([policy or usual])).monitor(RunContext())
-        self.machine = RunMachine(RunIdentity(run_id="r", session_id="s", provider="x", gates_all=True), self.judge)
+        self.monitor = compile_policy(merge_policies([policy or usual])).monitor(RunContext())
+        self.machine = RunMachine(RunIdentity(run_id="r", session_id="s", provider="x", gates_all=True), self.monitor)
         self.events: list[ev.Event] = []
         self.commands: list[Effect] = []
-        self.judgements = 0
+        self.monitor_calls = 0
         self.feed(interface.Begin(now_ms=1, prompt="go"))
 
     def feed(self, input: interface.Input) -> None:
@@ -37,16 +37,16 @@ class Run:
 
     def breaks(self, *names: str) -> None:
         """From now on, these methods of the monitor raise; calls of the others are only counted."""
-        for name in OF_THE_JUDGE:
-            usual = getattr(self.judge, name)
+        for name in MONITOR_METHODS:
+            usual = getattr(self.monitor, name)
 
             def ask(*given: Any, name: str = name, usual: Any = usual) -> Any:
-                self.judgements += 1
+                self.monitor_calls += 1
                 if name in names:
                     raise ValueError("boom")
                 return usual(*given)
 
-            setattr(self.judge, name, ask)
+            setattr(self.monitor, name, ask)
 
     def of(self, kind: type[Any]) -> list[Any]:
         return [command for command in self.commands if isinstance(command, kind)]
@@ -63,13 +63,13 @@ def test_a_monitor_that_raises_is_not_called_again_and_its_run_fails(name: str) 
         "tick": interface.Ticked(now_ms=2),
     }
     run.feed(steps[name])
-    judged = run.judgements
+    calls_before = run.monitor_calls
     run.feed(interface.Reported(now_ms=3, event=ev.MessageReceived(content="more")))
     run.feed(interface.Reported(now_ms=3, event=ev.RunCompleted(output="done")))
     run.feed(interface.AdapterEnded(now_ms=4))
     (finish,) = run.of(Finish)
 
-    assert run.judgements == judged
+    assert run.monitor_calls == calls_before
     assert [command.reason for command in run.of(CancelAdapter)] == ["evaluation failed: boom"]
     assert (finish.outcome.status, str(finish.outcome.error)) == ("failed", "boom")
     assert [event.type for event in run.events].count("run_failed") == 1

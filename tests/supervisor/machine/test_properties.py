@@ -62,17 +62,17 @@ class Interleavings(RuleBasedStateMachine):
     @initialize(gates_all=st.booleans(), on_timeout=st.sampled_from(["deny", "cancel"]))
     def begin(self, gates_all: bool, on_timeout: str) -> None:
         self.compiled = compiled(on_timeout)
-        self.judge = self.compiled.monitor(RunContext())
+        self.monitor = self.compiled.monitor(RunContext())
         self.observed: list[ev.Event] = []
-        observe = self.judge.observe
+        observe = self.monitor.observe
 
         def watched(event: ev.Event) -> Any:
             self.observed.append(event)
             return observe(event)
 
-        self.judge.observe = watched
+        self.monitor.observe = watched
         identity = RunIdentity(run_id="r", session_id="s", provider="x", gates_all=gates_all)
-        self.machine = RunMachine(identity, self.judge)
+        self.machine = RunMachine(identity, self.monitor)
         self.now = 1_000
         self.key = 0
         self.keys: dict[int, ToolCall] = {}
@@ -93,7 +93,7 @@ class Interleavings(RuleBasedStateMachine):
 
     def feed(self, input: interface.Input) -> None:
         before = self.machine.cancelling
-        restored = RunMachine.restore(self.machine.snapshot(), self.compiled.restore(self.judge.snapshot()))
+        restored = RunMachine.restore(self.machine.snapshot(), self.compiled.restore(self.monitor.snapshot()))
         commands = self.machine.handle(input)
         recorded = self.machine.drain_record()
         assert plain(restored.handle(input)) == plain(commands)
@@ -273,19 +273,19 @@ class Interleavings(RuleBasedStateMachine):
 
     @invariant()
     def totals_never_fall(self) -> None:
-        if hasattr(self, "judge"):
-            assert self.judge.usage.total_tokens >= self.tokens
-            self.tokens = self.judge.usage.total_tokens
+        if hasattr(self, "monitor"):
+            assert self.monitor.usage.total_tokens >= self.tokens
+            self.tokens = self.monitor.usage.total_tokens
 
     @invariant()
     def warnings_come_in_flight(self) -> None:
-        if hasattr(self, "judge") and self.judge.usage.total_tokens >= WARN_AT and not self.machine.ended:
+        if hasattr(self, "monitor") and self.monitor.usage.total_tokens >= WARN_AT and not self.machine.ended:
             assert any(isinstance(event, ev.BudgetWarned) for _, event in self.appended)
 
     @invariant()
     def the_monitor_has_observed_the_recorded_events_in_order(self) -> None:
         if (
-            hasattr(self, "judge") and not self.refusals
+            hasattr(self, "monitor") and not self.refusals
         ):  # a terminal event that replaces a rejected one is not observed again
             assert [event.seq for event in sorted(self.observed, key=lambda event: event.seq)] == [
                 event.seq for _, event in sorted(self.appended, key=lambda one: one[1].seq)

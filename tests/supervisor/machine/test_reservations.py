@@ -38,7 +38,7 @@ class Run:
         self.stores = True
         self.commands: list[Effect] = []
         self.keys = 0
-        self.judge_is_broken = False
+        self.monitor_is_broken = False
         if not record:
             self.feed(interface.Begin(now_ms=1, prompt="go"))
 
@@ -49,7 +49,7 @@ class Run:
         self.latest = input
         restored = self.restored()
         self.commands += (commands := self.machine.handle(input))
-        assert self.judge_is_broken or [*map(repr, restored.handle(input))] == [*map(repr, commands)]
+        assert self.monitor_is_broken or [*map(repr, restored.handle(input))] == [*map(repr, commands)]
         while self.machine.unwritten:
             events = self.machine.drain_record()
             self.record += events
@@ -332,7 +332,7 @@ def test_a_reservation_that_arrives_after_the_end_changes_nothing() -> None:
     def broken(now_ms: int) -> Any:
         raise ValueError("boom")
 
-    run.judge_is_broken = True
+    run.monitor_is_broken = True
     run.monitor.tick = broken  # type: ignore[method-assign]
     run.feed(interface.Ticked(now_ms=4))
     done = len(run.commands)
@@ -359,7 +359,7 @@ def test_a_call_with_an_asynchronous_check_is_reserved_for_once(answer: object, 
     before = [type(command) for command in run.commands if isinstance(command, Reserve | RunChecks | AnswerGate)]
     run.feed(interface.Checked(now_ms=3, key=1, answers={"check": answer}))
     restored = run.restored()
-    run.judge_is_broken = True  # a machine restored here calls the check again
+    run.monitor_is_broken = True  # a machine restored here calls the check again
     run.gets(1)
     again = restored.handle(run.latest)
 

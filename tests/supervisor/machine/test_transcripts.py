@@ -29,10 +29,10 @@ class TranscribedRun:
     def __init__(self, scenario: Scenario) -> None:
         (policy,) = parse_policies(scenario.policy)
         self.compiled = compile_policy(merge_policies([policy]))
-        self.judge = self.compiled.monitor(RunContext())
+        self.monitor = self.compiled.monitor(RunContext())
         self.identity = identity = RunIdentity(**STAMPS, **scenario.identity)
         self.settings: dict[str, Any] = {"notes": {"noted": True}}
-        self.machine = RunMachine(identity, self.judge, earlier_grants=scenario.earlier_grants, **self.settings)
+        self.machine = RunMachine(identity, self.monitor, earlier_grants=scenario.earlier_grants, **self.settings)
         self.events: list[Event] = []
         self.stores = True
 

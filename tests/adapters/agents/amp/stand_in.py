@@ -57,7 +57,7 @@ class Client:
         shown = {"type": "tool_use", "id": call_id, "name": tool, "input": given}
         if not step.get("late"):
             self.assistant(shown, step)
-        refusal = self.judge(tool, given) if step.get("asks", True) else None
+        refusal = self.decide(tool, given) if step.get("asks", True) else None
         if step.get("late"):
             self.assistant(shown, step)
         refusal = None if step.get("anyway") else refusal
@@ -72,7 +72,7 @@ class Client:
         }
         self.write({"type": "user", "message": {"role": "user", "content": [result]}, "session_id": "T-1"})
 
-    def judge(self, tool: str, given: dict[str, Any]) -> str | None:
+    def decide(self, tool: str, given: dict[str, Any]) -> str | None:
         """None if the call may run, else the text for the model."""
         for rule in self.rules:
             if not fnmatch.fnmatch(tool.lower(), rule["tool"].lower()):
