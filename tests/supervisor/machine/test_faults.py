@@ -26,14 +26,14 @@ class Run:
         self.monitor = compile_policy(merge_policies([policy or usual])).monitor(RunContext())
         self.machine = RunMachine(RunIdentity(run_id="r", session_id="s", provider="x", gates_all=True), self.monitor)
         self.events: list[ev.Event] = []
-        self.commands: list[Effect] = []
+        self.effects: list[Effect] = []
         self.monitor_calls = 0
         self.feed(interface.Begin(now_ms=1, prompt="go"))
 
     def feed(self, input: interface.Input) -> None:
-        self.commands += self.machine.handle(input)
+        self.effects += self.machine.handle(input)
         self.events += self.machine.drain_record()
-        self.commands += self.machine.handle(interface.Stored(now_ms=1, count=len(self.events)))
+        self.effects += self.machine.handle(interface.Stored(now_ms=1, count=len(self.events)))
 
     def breaks(self, *names: str) -> None:
         """From now on, these methods of the monitor raise; calls of the others are only counted."""
@@ -49,7 +49,7 @@ class Run:
             setattr(self.monitor, name, ask)
 
     def of(self, kind: type[Any]) -> list[Any]:
-        return [command for command in self.commands if isinstance(command, kind)]
+        return [effect for effect in self.effects if isinstance(effect, kind)]
 
 
 @pytest.mark.parametrize("name", ["observe", "decide", "tick"])
@@ -70,7 +70,7 @@ def test_a_monitor_that_raises_is_not_called_again_and_its_run_fails(name: str) 
     (finish,) = run.of(Finish)
 
     assert run.monitor_calls == calls_before
-    assert [command.reason for command in run.of(CancelAdapter)] == ["evaluation failed: boom"]
+    assert [effect.reason for effect in run.of(CancelAdapter)] == ["evaluation failed: boom"]
     assert (finish.outcome.status, str(finish.outcome.error)) == ("failed", "boom")
     assert [event.type for event in run.events].count("run_failed") == 1
     assert run.events[-1].type == "run_failed"
@@ -133,11 +133,11 @@ def test_no_approval_is_requested_for_a_call_that_is_gone_when_its_event_is_dura
     """The store was slow. Meanwhile the call was withdrawn, or the run was cancelled."""
     run = Run(Policy(name="p", on_violation="request_approval", tool_rules=(Deny(("read",)),)))
     proposed = interface.Proposed(now_ms=2, key=1, call=ToolCall(id="c", name="read"))
-    commands = [*run.machine.handle(proposed), *run.machine.handle(gone)]
+    effects = [*run.machine.handle(proposed), *run.machine.handle(gone)]
     run.events += run.machine.drain_record()
-    commands += run.machine.handle(interface.Stored(now_ms=3, count=len(run.events)))
+    effects += run.machine.handle(interface.Stored(now_ms=3, count=len(run.events)))
 
-    assert not [command for command in commands if isinstance(command, RequestApproval)]
+    assert not [effect for effect in effects if isinstance(effect, RequestApproval)]
     assert run.machine.requests == []
     assert [event.type for event in run.events if event.type.startswith("tool_approval")] == [
         "tool_approval_requested",
@@ -162,17 +162,17 @@ def test_a_late_result_of_a_check_allows_nothing(gone: interface.Input) -> None:
 
     run = Run(Policy(name="p", on_violation="deny", rules=(Check(check=check, tool="*", id="mine"),)))
     proposed = interface.Proposed(now_ms=2, key=1, call=ToolCall(id="c", name="read"))
-    commands = [*run.machine.handle(proposed)]
-    (checks,) = (command for command in commands if isinstance(command, RunChecks))
-    commands += run.machine.handle(gone)
-    commands += run.machine.handle(
+    effects = [*run.machine.handle(proposed)]
+    (checks,) = (effect for effect in effects if isinstance(effect, RunChecks))
+    effects += run.machine.handle(gone)
+    effects += run.machine.handle(
         interface.Checked(now_ms=3, key=1, answers={name: True for name, _ in checks.checks})
     )
     run.events += run.machine.drain_record()
-    commands += run.machine.handle(interface.Stored(now_ms=3, count=len(run.events)))
+    effects += run.machine.handle(interface.Stored(now_ms=3, count=len(run.events)))
 
     assert not any(isinstance(event, ev.ToolCallStarted) for event in run.events)
-    assert [c.answer.allowed for c in commands if isinstance(c, AnswerGate)] in ([], [False])
+    assert [c.answer.allowed for c in effects if isinstance(c, AnswerGate)] in ([], [False])
 
 
 def test_an_answer_after_the_end_is_not_recorded() -> None:

@@ -46,13 +46,13 @@ class Run:
         monitor = compile_policy(merge_policies([policy])).monitor(RunContext())
         self.machine = RunMachine(RunIdentity(run_id="r", session_id="s", provider="x", gates_all=True), monitor)
         self.recorded: list[ev.Event] = []
-        self.commands: list[Effect] = []
+        self.effects: list[Effect] = []
         self.latest_key = 0
         self.feed(interface.Begin(now_ms=1, prompt="go"))
         self.store()
 
     def feed(self, input: interface.Input) -> None:
-        self.commands += self.machine.handle(input)
+        self.effects += self.machine.handle(input)
         self.recorded += self.machine.drain_record()
 
     def store(self) -> None:
@@ -79,17 +79,17 @@ class Run:
 
     def agree(self) -> None:
         """Every check or person that was asked about the call approves."""
-        for command in self.commands:
-            match command:
+        for effect in self.effects:
+            match effect:
                 case RunChecks():
-                    agreed = {name: True for name, _ in command.checks}
-                    self.feed(interface.Checked(now_ms=1, key=command.key, answers=agreed))
+                    agreed = {name: True for name, _ in effect.checks}
+                    self.feed(interface.Checked(now_ms=1, key=effect.key, answers=agreed))
                 case RequestApproval():
-                    yes, id = ApprovalAnswer(granted=True, by="ana"), command.request.approval_id
+                    yes, id = ApprovalAnswer(granted=True, by="ana"), effect.request.approval_id
                     self.feed(interface.ApprovalAnswered(now_ms=1, approval_id=id, answer=yes))
 
     def answers(self) -> list[tuple[int, bool]]:
-        return [(command.key, command.answer.allowed) for command in self.commands if isinstance(command, AnswerGate)]
+        return [(effect.key, effect.answer.allowed) for effect in self.effects if isinstance(effect, AnswerGate)]
 
     def failed(self) -> list[str]:
         return [event.tool_call_id for event in self.recorded if isinstance(event, ev.ToolCallFailed)]
@@ -151,7 +151,7 @@ def test_the_id_of_a_finished_call_names_a_new_call(outcome: ev.Event | None) ->
         run.store()
         run.feed(interface.Reported(now_ms=1, event=outcome))
     else:
-        (checks,) = [command for command in run.commands if isinstance(command, RunChecks)]
+        (checks,) = [effect for effect in run.effects if isinstance(effect, RunChecks)]
         run.feed(interface.Checked(now_ms=1, key=checks.key, answers={name: False for name, _ in checks.checks}))
     run.propose(2, ToolCall(id="c", name="write"))
     run.store()

@@ -33,9 +33,9 @@ WARN_AT = 400
 INPUTS = st.sampled_from([{}, {"n": 1}])
 
 
-def plain(commands: Sequence[Effect]) -> Any:
+def plain(effects: Sequence[Effect]) -> Any:
     """With errors as text, which is all that a snapshot keeps of them."""
-    return [(type(command), msgspec.to_builtins(command, enc_hook=described)) for command in commands]
+    return [(type(effect), msgspec.to_builtins(effect, enc_hook=described)) for effect in effects]
 
 
 def compiled(on_timeout: Any) -> Any:
@@ -94,9 +94,9 @@ class Interleavings(RuleBasedStateMachine):
     def feed(self, input: interface.Input) -> None:
         before = self.machine.cancelling
         restored = RunMachine.restore(self.machine.snapshot(), self.compiled.restore(self.monitor.snapshot()))
-        commands = self.machine.handle(input)
+        effects = self.machine.handle(input)
         recorded = self.machine.drain_record()
-        assert plain(restored.handle(input)) == plain(commands)
+        assert plain(restored.handle(input)) == plain(effects)
         assert restored.drain_record() == recorded
         assert restored.snapshot() == self.machine.snapshot()
         for event in recorded:
@@ -104,47 +104,47 @@ class Interleavings(RuleBasedStateMachine):
             self.appended.append((self.recorded, event))
         if self.machine.cancelling and self.ordered is None:
             self.ordered = self.recorded
-        for command in commands:
-            self.carry_out(command, cancelling=before)
+        for effect in effects:
+            self.carry_out(effect, cancelling=before)
         self.check_grants()
 
-    def carry_out(self, command: Effect, *, cancelling: bool) -> None:
-        assert self.finishes == 0 or isinstance(command, AnswerGate)
-        match command:
+    def carry_out(self, effect: Effect, *, cancelling: bool) -> None:
+        assert self.finishes == 0 or isinstance(effect, AnswerGate)
+        match effect:
             case AnswerGate():
-                self.check_answer(command, cancelling=cancelling)
+                self.check_answer(effect, cancelling=cancelling)
             case RequestApproval():
-                self.approval_requests.append(command)
+                self.approval_requests.append(effect)
             case CloseApproval():
-                assert command.approval_id not in self.closing
-                self.closing.append(command.approval_id)
+                assert effect.approval_id not in self.closing
+                self.closing.append(effect.approval_id)
             case CancelAdapter():
                 self.cancels += 1
                 self.check_violation_is_stored()
             case RetryRecord():
                 self.retries += 1
-                self.retry_of = command
+                self.retry_of = effect
                 assert self.broken
             case Finish():
                 self.finishes += 1
                 assert self.broken or self.acked == self.recorded
 
-    def check_answer(self, command: AnswerGate, *, cancelling: bool) -> None:
-        assert command.key not in self.answers
-        self.answers[command.key] = command
-        if command.answer.allowed:
+    def check_answer(self, effect: AnswerGate, *, cancelling: bool) -> None:
+        assert effect.key not in self.answers
+        self.answers[effect.key] = effect
+        if effect.answer.allowed:
             assert not cancelling
             assert not self.broken
             stored = [e for n, e in self.appended if n <= self.acked]
             assert any(
                 isinstance(e, ev.ToolCallStarted)
                 and (e.tool_call_id, e.tool_name, e.tool_input)
-                == (command.call.id, command.call.name, command.call.input)
+                == (effect.call.id, effect.call.name, effect.call.input)
                 for e in stored
             )
         else:
-            assert command.answer.tell_model
-            assert "p" not in command.answer.tell_model.split()
+            assert effect.answer.tell_model
+            assert "p" not in effect.answer.tell_model.split()
 
     def check_violation_is_stored(self) -> None:
         # A violation found after the cancel is not its cause.

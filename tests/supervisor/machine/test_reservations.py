@@ -36,7 +36,7 @@ class Run:
         self.record = [*record]
         self.written = 0
         self.stores = True
-        self.commands: list[Effect] = []
+        self.effects: list[Effect] = []
         self.keys = 0
         self.monitor_is_broken = False
         if not record:
@@ -48,14 +48,14 @@ class Run:
     def feed(self, input: interface.Input) -> None:
         self.latest = input
         restored = self.restored()
-        self.commands += (commands := self.machine.handle(input))
-        assert self.monitor_is_broken or [*map(repr, restored.handle(input))] == [*map(repr, commands)]
+        self.effects += (effects := self.machine.handle(input))
+        assert self.monitor_is_broken or [*map(repr, restored.handle(input))] == [*map(repr, effects)]
         while self.machine.unwritten:
             events = self.machine.drain_record()
             self.record += events
             self.written += len(events)
             if self.stores:
-                self.commands += self.machine.handle(interface.Stored(now_ms=input.now_ms, count=self.written))
+                self.effects += self.machine.handle(interface.Stored(now_ms=input.now_ms, count=self.written))
 
     def spends(self, usd: float, now_ms: int = 2) -> None:
         self.feed(interface.Reported(now_ms=now_ms, event=ev.TokenUsageUpdated(cost_usd=usd)))
@@ -66,13 +66,13 @@ class Run:
             call = ToolCall(id=f"c{self.keys}", name=tool)
             self.feed(interface.Proposed(now_ms=now_ms, key=self.keys, call=call))
 
-    def of_commands(self, kind: type[Any]) -> list[Effect]:
-        return [command for command in self.commands if isinstance(command, kind)]
+    def effects_of(self, kind: type[Any]) -> list[Effect]:
+        return [effect for effect in self.effects if isinstance(effect, kind)]
 
     @property
     def reservations(self) -> tuple[Reservation, ...]:
         """The latest requested reservations."""
-        return [command for command in self.commands if isinstance(command, Reserve)][-1].reservations
+        return [effect for effect in self.effects if isinstance(effect, Reserve)][-1].reservations
 
     def gets(self, *held: float, now_ms: int = 2, granted: bool = True) -> None:
         """The store now has these amounts reserved for the run."""
@@ -85,7 +85,7 @@ class Run:
 
     @property
     def allowed(self) -> list[bool]:
-        return [command.answer.allowed for command in self.commands if isinstance(command, AnswerGate)]
+        return [effect.answer.allowed for effect in self.effects if isinstance(effect, AnswerGate)]
 
     def of(self, kind: type[Any]) -> list[Any]:
         return [event for event in self.record if isinstance(event, kind)]
@@ -117,7 +117,7 @@ def test_the_next_deadline_is_the_earlier_of_the_slices_end_and_a_limit(limit_ms
     """Although both count the same time."""
     run = Run(TIME, limits=Limits(max_duration_ms=limit_ms))
     run.gets(SLICE_MS)
-    armed = [command.at_ms for command in run.commands if isinstance(command, ArmDeadline)]
+    armed = [effect.at_ms for effect in run.effects if isinstance(effect, ArmDeadline)]
 
     assert armed[-1] == min(1 + SLICE_MS, 2 + limit_ms)
 
@@ -126,10 +126,10 @@ def test_time_is_reserved_a_slice_at_a_time_before_the_last_one_ends() -> None:
     """The deadline is the end of the slice."""
     run = Run(TIME)
     run.gets(SLICE_MS)
-    armed = [command.at_ms for command in run.commands if isinstance(command, ArmDeadline)]
-    before = len(run.commands)
+    armed = [effect.at_ms for effect in run.effects if isinstance(effect, ArmDeadline)]
+    before = len(run.effects)
     run.feed(interface.Ticked(now_ms=SLICE_MS))
-    early = [command for command in run.commands[before:] if isinstance(command, Reserve)]
+    early = [effect for effect in run.effects[before:] if isinstance(effect, Reserve)]
     run.feed(interface.Ticked(now_ms=1 + SLICE_MS))
 
     assert (run.reservations[0].want, run.reservations[0].used) == (SLICE_MS, SLICE_MS)
@@ -196,7 +196,7 @@ def test_usage_is_settled_once_at_the_end() -> None:
     run.feed(interface.AdapterEnded(now_ms=5))
     run.spends(7, now_ms=6)
     run.feed(interface.AdapterEnded(now_ms=7))
-    settled = [command.used for command in run.commands if isinstance(command, Settle)]
+    settled = [effect.used for effect in run.effects if isinstance(effect, Settle)]
 
     assert settled == [{"cost_usd": 1}]
 
@@ -204,7 +204,7 @@ def test_usage_is_settled_once_at_the_end() -> None:
 def test_the_deadline_is_the_earliest_of_several_time_budgets() -> None:
     run = Run(TIME, Budget(name="long", max_duration_ms=60_000_000))
     run.gets(20_000, 60_000)
-    armed = [command.at_ms for command in run.commands if isinstance(command, ArmDeadline)]
+    armed = [effect.at_ms for effect in run.effects if isinstance(effect, ArmDeadline)]
 
     assert armed[-1] == 20_001
 
@@ -216,17 +216,17 @@ def test_a_run_that_ends_during_a_reservation_settles_after_the_result() -> None
     run.spends(1)
     run.spends(2)
     run.feed(interface.AdapterEnded(now_ms=3))
-    early = run.of_commands(Settle)
+    early = run.effects_of(Settle)
     run.gets(1)
-    (settle,) = (command for command in run.commands if isinstance(command, Settle))
+    (settle,) = (effect for effect in run.effects if isinstance(effect, Settle))
     unfinished = run.record[-1].type
     run.feed(interface.Settled(now_ms=4, results=()))
 
     assert (early, settle.used) == ([], {"cost_usd": 3})
-    assert len(run.of_commands(Reserve)) == 2
+    assert len(run.effects_of(Reserve)) == 2
     assert not unfinished.startswith("run_failed")
     assert run.record[-1].type == "run_failed"
-    assert isinstance(run.commands[-1], Finish)
+    assert isinstance(run.effects[-1], Finish)
 
 
 def test_a_run_that_is_cancelled_at_its_start_reserves_nothing() -> None:
@@ -239,7 +239,7 @@ def test_a_run_that_is_cancelled_at_its_start_reserves_nothing() -> None:
     run.feed(interface.Begin(now_ms=4, prompt="go", first=False))
 
     assert run.machine.cancelling
-    assert not [command for command in run.commands if isinstance(command, Reserve)]
+    assert not [effect for effect in run.effects if isinstance(effect, Reserve)]
 
 
 def test_a_settling_run_is_not_cancelled_and_allows_no_call() -> None:
@@ -272,10 +272,10 @@ def test_a_call_asks_the_store_only_if_it_needs_a_reservation() -> None:
     """The reserved amount covers it, and nothing was used since."""
     run = Run(MONEY)
     run.gets(0.1)
-    reserved = len([command for command in run.commands if isinstance(command, Reserve)])
+    reserved = len([effect for effect in run.effects if isinstance(effect, Reserve)])
     run.asks("a", "b")
 
-    assert len([command for command in run.commands if isinstance(command, Reserve)]) == reserved == 1
+    assert len([effect for effect in run.effects if isinstance(effect, Reserve)]) == reserved == 1
     assert [event.tool_name for event in run.of(ev.ToolCallStarted)] == ["a", "b"]
 
 
@@ -319,9 +319,9 @@ def test_a_settled_run_reserves_nothing() -> None:
     run.gets(SLICE_MS)
     run.feed(interface.AdapterEnded(now_ms=2 + SLICE_MS))
     run.feed(interface.Ticked(now_ms=3 + SLICE_MS))
-    draws = [command for command in run.commands if isinstance(command, Reserve | Settle)]
+    draws = [effect for effect in run.effects if isinstance(effect, Reserve | Settle)]
 
-    assert [type(command) for command in draws] == [Reserve, Settle]
+    assert [type(effect) for effect in draws] == [Reserve, Settle]
 
 
 def test_a_reservation_that_arrives_after_the_end_changes_nothing() -> None:
@@ -335,12 +335,12 @@ def test_a_reservation_that_arrives_after_the_end_changes_nothing() -> None:
     run.monitor_is_broken = True
     run.monitor.tick = broken  # type: ignore[method-assign]
     run.feed(interface.Ticked(now_ms=4))
-    done = len(run.commands)
+    done = len(run.effects)
     run.gets(0.1, now_ms=5)
 
     assert isinstance(run.record[-1], ev.TERMINAL)
-    assert isinstance(run.commands[done - 1], Finish)
-    assert run.commands[done:] == []
+    assert isinstance(run.effects[done - 1], Finish)
+    assert run.effects[done:] == []
 
 
 async def asked_elsewhere(call: ToolCall) -> bool:
@@ -356,7 +356,7 @@ def test_a_call_with_an_asynchronous_check_is_reserved_for_once(answer: object, 
     run = Run(Budget(name="calls", max_tool_calls=2), rules=(Check(check=asked_elsewhere, id="check"),))
     run.gets(0)
     run.asks("x")
-    before = [type(command) for command in run.commands if isinstance(command, Reserve | RunChecks | AnswerGate)]
+    before = [type(effect) for effect in run.effects if isinstance(effect, Reserve | RunChecks | AnswerGate)]
     run.feed(interface.Checked(now_ms=3, key=1, answers={"check": answer}))
     restored = run.restored()
     run.monitor_is_broken = True  # a machine restored here calls the check again
@@ -364,7 +364,7 @@ def test_a_call_with_an_asynchronous_check_is_reserved_for_once(answer: object, 
     again = restored.handle(run.latest)
 
     assert before == [Reserve, RunChecks]
-    assert len(run.of_commands(Reserve)) == (2 if passes else 3)  # a denied call returns its reservation
+    assert len(run.effects_of(Reserve)) == (2 if passes else 3)  # a denied call returns its reservation
     assert run.allowed == [passes]
     assert RunChecks in map(type, again)
 

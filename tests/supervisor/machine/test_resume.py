@@ -63,7 +63,7 @@ class Shell:
         todo = [*self.machine.handle(interface.Ticked(now_ms=input.now_ms)), *self.machine.handle(input)]
         while todo or self.machine.unwritten:
             done += todo
-            if any(isinstance(command, CancelAdapter) for command in todo):
+            if any(isinstance(effect, CancelAdapter) for effect in todo):
                 self.machine.handle(interface.AdapterEnded(now_ms=input.now_ms))
             events = self.machine.drain_record()
             self.record += events
@@ -72,12 +72,12 @@ class Shell:
         return done
 
 
-def shown_by(commands: list[Effect]) -> list[Any]:
+def shown_by(effects: list[Effect]) -> list[Any]:
     """What these effects show the agent. Of duplicate requests, only one survives its shell."""
     shown: list[Any] = []
-    for command in commands:
-        if isinstance(command, (AnswerGate, RequestApproval)):
-            one = (command.call, command.answer) if isinstance(command, AnswerGate) else command.request
+    for effect in effects:
+        if isinstance(effect, (AnswerGate, RequestApproval)):
+            one = (effect.call, effect.answer) if isinstance(effect, AnswerGate) else effect.request
             if one not in shown:
                 shown.append(one)
     return shown
@@ -266,10 +266,10 @@ def test_a_pending_call_with_a_redacted_input_is_evaluated_exactly_or_denied(exa
     following = Shell(machine(), record)
     (request,) = following.machine.requests
     yes = ApprovalAnswer(granted=True, by="ana")
-    commands = following.happens(
+    effects = following.happens(
         interface.ApprovalAnswered(now_ms=3, approval_id=request.approval_id, answer=yes, tool_input=exact)
     )
-    (answer,) = (command for command in commands if isinstance(command, AnswerGate))
+    (answer,) = (effect for effect in effects if isinstance(effect, AnswerGate))
 
     assert TOKEN not in repr(record)
     assert answer.answer.allowed == (exact == {"to": TOKEN})
@@ -314,9 +314,7 @@ def test_a_resumed_run_returns_its_last_message() -> None:
         Shell(resumed(record), record).happens(interface.Reported(now_ms=2, event=event))
     shell = Shell(resumed(record), record)
     shell.happens(interface.Reported(now_ms=4, event=ev.RunCompleted()))
-    (finish,) = (
-        command for command in shell.happens(interface.AdapterEnded(now_ms=5)) if isinstance(command, Finish)
-    )
+    (finish,) = (effect for effect in shell.happens(interface.AdapterEnded(now_ms=5)) if isinstance(effect, Finish))
 
     assert finish.outcome.output == "done"
 

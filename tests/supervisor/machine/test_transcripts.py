@@ -41,8 +41,8 @@ class TranscribedRun:
         if isinstance(step, str):
             self.stores = step == "stored"
             return self._stored() if self.stores else []
-        commands = self.machine.handle(step)
-        came = [*self._recorded(), *map(line, commands)]
+        effects = self.machine.handle(step)
+        came = [*self._recorded(), *map(line, effects)]
         return came + (self._stored() if self.stores else [])
 
     def _stored(self) -> list[str]:
