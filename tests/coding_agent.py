@@ -72,9 +72,7 @@ class CodingAgentChecks:
         """Scripts the actions."""
         raise NotImplementedError
 
-    async def test_it_keeps_to_the_rules_and_publishes_when_a_person_says_yes(
-        self, prepare: Prepare, cwd: Path
-    ) -> None:
+    async def test_the_rules_are_enforced_and_an_approved_publish_runs(self, prepare: Prepare, cwd: Path) -> None:
         """Every harmless and every allowed action happens, no other does, and each denial names its rules."""
         refused = REFUSED[:2] if self.each_alone else REFUSED
         acts = [act for act, _ in refused]
@@ -120,7 +118,7 @@ class CodingAgentChecks:
         assert [violation.kind for violation in raised.value.violations if violation.action == "cancel"] == [limit]
         return raised.value
 
-    async def test_it_keeps_to_the_policies_of_the_readme(self, prepare: Prepare, cwd: Path) -> None:
+    async def test_the_policies_of_the_readme_are_enforced(self, prepare: Prepare, cwd: Path) -> None:
         """Nothing is deleted. With a team's policy on top, writing a file needs approval."""
         yes = FakeApprover(True)
         written = {block.file: block.text for block in blocks(ROOT / "README.md")}

@@ -161,7 +161,7 @@ def expected(*, second: Any, first: Any = "one") -> list[MessageCall]:
     ]
 
 
-def test_of_openai_chat() -> None:
+def test_calls_are_extracted_from_openai_chat_messages() -> None:
     """Objects and dictionaries, mixed as in a loop. The protocol does not mark failures."""
     chat = pytest.importorskip("openai.types.chat")
 
@@ -181,7 +181,7 @@ def test_of_openai_chat() -> None:
     assert extract_calls(to_jsonable(messages)) == extract_calls(messages)
 
 
-def test_of_openai_responses() -> None:
+def test_calls_are_extracted_from_openai_responses() -> None:
     """Consecutive items belong to one response until another role follows."""
     responses = pytest.importorskip("openai.types.responses")
 
@@ -205,7 +205,7 @@ def test_of_openai_responses() -> None:
     assert extract_calls(to_jsonable(messages)) == extract_calls(messages)
 
 
-def test_of_anthropic() -> None:
+def test_calls_are_extracted_from_anthropic_messages() -> None:
     """Blocks of the messages' content."""
     messages: list[Any] = [
         {"role": "user", "content": "go"},
@@ -230,7 +230,7 @@ def test_of_anthropic() -> None:
     assert extract_calls(messages) == expected(second={"outcome": "failed", "output": "no"})
 
 
-def test_of_langchain() -> None:
+def test_calls_are_extracted_from_langchain_messages() -> None:
     """A call in the message and in its blocks is one call."""
     core = pytest.importorskip("langchain_core.messages")
     block = {"type": "tool_use", "id": "a", "name": "make", "input": {"path": "x"}}
@@ -251,7 +251,7 @@ def test_of_langchain() -> None:
     assert (call.id, call.input, call.turn) == ("d", {"input": "{"}, 1)
 
 
-def test_of_pydantic_ai() -> None:
+def test_calls_are_extracted_from_pydantic_ai_messages() -> None:
     """Parts of its messages, including a call to retry."""
     parts = pytest.importorskip("pydantic_ai.messages")
     messages = [
@@ -279,7 +279,7 @@ def test_of_pydantic_ai() -> None:
     assert extract_calls(to_jsonable(messages)) == extract_calls(messages)
 
 
-def test_of_tools_that_the_provider_runs_and_reused_ids() -> None:
+def test_calls_that_the_provider_runs_and_reused_ids_are_extracted() -> None:
     """A result belongs to the latest call with its id. A result without a call is ignored."""
     again: list[Any] = [
         {"type": "mcp_call", "id": "m", "name": "find", "arguments": "{}", "output": None, "error": "gone"},

@@ -47,7 +47,7 @@ class TestOpencode(AcpAgent):
 
     tools = ("bash", "write", "filePath")
     limits: ClassVar = {"max_cost_usd": {"most": 0.5, "used": (100, 10_000)}}
-    test_it_keeps_to_the_policies_of_the_readme = None  # type: ignore[assignment]  # Gemini shows it, in less time
+    test_the_policies_of_the_readme_are_enforced = None  # type: ignore[assignment]  # Gemini shows it, in less time
 
     @pytest.mark.parametrize("limit", limits)
     async def test_a_limit_ends_the_run(self, prepare: Any, limit: str) -> None:
