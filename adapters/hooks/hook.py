@@ -116,7 +116,7 @@ class Hook:
         )
         call = approval.request.call
         if gate_answer is None:
-            is_over = approval.state == "withdrawn" or not self._has_run
+            is_over = approval.request.run_id != self._session.run_id or not self._has_run
             left_to_it = self._input.kind == "permission" and not is_over
             return _ALLOWED if left_to_it else ("deny", tell_model_default(call.name))
         by = f"approved by {approval.answer.by}" if approval.answer is not None else "nobody answered in time"

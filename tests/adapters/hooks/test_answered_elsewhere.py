@@ -227,11 +227,18 @@ def test_a_question_of_a_cancelled_run_is_denied(asking: Asking, answers: bool) 
     assert claude.output(later, question)["hookSpecificOutput"]["decision"]["behavior"] == "deny"
 
 
-def test_a_question_of_an_ended_run_is_denied(asking: Asking) -> None:
-    """A subagent asks while the user prompts. The log has the call as denied, so it does not run."""
+@pytest.mark.parametrize("answered", [False, True])
+@pytest.mark.parametrize("next", ["Stop", "UserPromptSubmit"])
+def test_a_question_of_an_ended_run_is_denied(asking: Asking, next: str, answered: bool) -> None:
+    """A subagent asks while the user prompts. The log has the call as denied, or as one that never ran, so it does
+    not run.
+    """
     asking.session.pre("c1", command="deploy")
     held, hook = asking.question()
-    asking.session.prompt("p2")
+    if answered:
+        asking.answers(held, granted=True)
+        asking.session.hook("PostToolBatch", tool_calls=[{"tool_use_id": "c1", "tool_name": "Bash"}])
+    asking.session.hook(next, prompt="go on", prompt_id="p2" if next == "UserPromptSubmit" else "p1")
     answer = asking.decider.resolve_held(hook, held)
 
     assert answer is not None
