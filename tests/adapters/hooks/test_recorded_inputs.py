@@ -4,6 +4,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from calling import called
 from hook_processes import call_of, decider_for
 from stored_rows import in_store, stored_events
 
+from proctor.adapters.hooks import decider
 from proctor.adapters.hooks.clients import CLIENTS, codex_trust
 from proctor.adapters.hooks.settings import install, settings_with_hooks, uninstall
 from proctor.policies.events.run_events import ToolCallCompleted, ToolCallFailed, ToolOutcome
@@ -31,6 +33,14 @@ tool_rules:
   - action: warn
     allow: [read, {tool: bash, where: [{path: $.command, runs: [ls, echo]}]}]
 """
+
+
+class MinutesLater(datetime):
+    """The time, two minutes from now."""
+
+    @classmethod
+    def now(cls, tz: Any = None) -> Any:
+        return datetime.now(tz) + timedelta(minutes=2)
 
 
 class Session:
@@ -120,10 +130,17 @@ def test_the_clients_own_question_is_skipped_for_an_allowed_call(agent: str, tmp
     before = question("ls")
     session.call("ls")
     outputs = [question("ls"), question("ls -l"), question("git push")]
-    outside = question("ls", description="I need the network") if agent == "codex" else asks
+    outside = [asks]
+    if agent == "codex":
+        another = {"tool_name": "Bash", "tool_input": {"command": "ls"}, "tool_use_id": "another"}
+        outside = [question("ls", description="I need the network"), session.hook("PermissionRequest", **another)]
+        described = {"command": "ls -a", "description": "I need the network"}
+        session.answer_to(call_of(agent, "described", tool_input=described))
+        outside.append(question(**described))
     session.decider.close()
 
-    assert (before, outputs, outside) == (asks, [allowed, asks, asks], asks)
+    assert (before, outputs) == (asks, [allowed, asks, asks])
+    assert outside == [asks] * len(outside)
 
 
 @pytest.mark.parametrize("granted", [True, False, None], ids=["yes", "no", "nobody"])
@@ -155,6 +172,29 @@ def test_a_cursor_call_waits_for_an_answer_from_elsewhere(granted: bool | None, 
     assert early is None
     assert output["permission"] == ("allow" if granted else "deny")
     assert question == {"permission": "allow" if granted else "ask"}
+
+
+@pytest.mark.parametrize("granted", [True, None], ids=["yes", "nobody"])
+def test_the_answer_to_a_call_that_waits_is_no_others(
+    granted: bool | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its time is up when the hook of another call comes, which is denied. Its own hook hears of no approval."""
+    session = Session("cursor", tmp_path, hold_s=60)
+    data = call_of("cursor", "c0", tool_input={"command": "make deploy"})
+    answer, given = session.decider.answer_hook(
+        json.dumps(data).encode(), as_owner(os.getpid(), CLIENT), agent="cursor"
+    )
+    if granted:
+        by_ana = ApprovalAnswer(granted=True, by="ana")
+        in_store(tmp_path / "store.db", lambda store: approval_inbox.record_answer(store, answer.held, by_ana))
+    monkeypatch.setattr(decider, "datetime", MinutesLater)
+    other = session.call("git push")
+    heard = session.decider.resolve_held(given, answer.held, agent="cursor")
+    session.decider.close()
+
+    assert {**other, **REFUSED["cursor"]} == other
+    assert heard is not None
+    assert heard.verdict == "deny"
 
 
 @pytest.mark.parametrize("agent", ["copilot", "gemini"])
