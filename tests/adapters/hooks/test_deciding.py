@@ -434,6 +434,19 @@ async def test_a_covered_call_names_its_approval_while_the_policy_accepts_it(ses
     assert (allowed, session.pre("c3", command="x").verdict) == ("allow", "ask")
 
 
+async def test_an_approval_covers_nothing_of_a_rule_that_was_edited_between_two_hooks(session: Any) -> None:
+    """The rule has no id of its own, so another one stands in its place."""
+    asks = "{tool: Bash, where: [{path: $.command, contains: %s}]}"
+    policy = "{name: p, approval: {scope: session}, tool_rules: [{deny: [%s], action: request_approval}]}"
+    session.policy.write_text(policy % asks % "make")
+    await granted(session, "session")
+    session.prompt("p2")
+    covered = session.pre("c2", command="make; deploy").verdict
+    session.policy.write_text(policy % asks % "deploy")
+
+    assert (covered, session.pre("c3", command="make; deploy").verdict) == ("allow", "ask")
+
+
 @pytest.mark.parametrize("rule", ["approvers: [ana]", "approvers: ['@sre']", "four_eyes: true"])
 async def test_a_policy_with_named_approvers_does_not_ask_the_user_at_the_client(session: Any, rule: str) -> None:
     """The client does not say who answers. The call is denied, and the log says that nobody could be asked."""
