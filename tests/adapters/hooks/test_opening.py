@@ -107,6 +107,17 @@ def test_a_call_denied_because_nothing_allows_it_spends_nothing(session: Any) ->
     assert answers == ["deny", "allow", "deny"]
 
 
+def test_what_nothing_allows_is_decided_by_the_rules_first(session: Any) -> None:
+    """So one that cancels does."""
+    session.policy.write_text("{name: p, tool_rules: [{deny: [Write], action: cancel, tell_model: Not here.}]}")
+    session.unmatched = "deny"
+    unmatched = session.pre("c1", command="ls")
+    cancelled = session.pre("c2", "Write")
+
+    assert (unmatched.verdict, unmatched.stop) == ("deny", False)
+    assert (cancelled.verdict, cancelled.stop, cancelled.reason) == ("deny", True, "Not here.")
+
+
 def test_questions_other_than_permissions_stay_with_the_client(session: Any) -> None:
     """Plans, questions, the sandbox, and settings that decide about calls."""
     session.policy.write_text(ANYTHING)
@@ -117,6 +128,7 @@ def test_questions_other_than_permissions_stay_with_the_client(session: Any) -> 
         {"tool_name": "AskUserQuestion", "tool_input": {"questions": []}},
         {"tool_input": ls, "permission_mode": "plan"},
         {"tool_input": {"command": "ls", "dangerouslyDisableSandbox": True}},
+        {"tool_input": {"command": "ls", "elevated": True}},
         {"tool_input": {"command": "cp x .claude/settings.json"}},
         {"tool_input": {"command": "cd .CLAUDE && ls"}},
         {"tool_name": "Edit", "tool_input": {"file_path": "/w/.mcp.json", "new_string": "x"}},
@@ -182,16 +194,20 @@ def test_a_command_of_an_agent_is_never_allowed(session: Any, command: str) -> N
 
 LINKED = """
 cp x settings/y ~ cp --target-directory=settings x ~ echo x > settings/y ~ cd settings && cp x y
-cp x git/hooks/y ~ cp x hooks/../config ~ cp x rules
+cp x git/hooks/y ~ cp x hooks/../config ~ cp x rules ~ cp x ~/settings/y
+cd git && cp x config ~ pushd git && cp x config
 """
-NOT_LINKED = "cp x out/y ~ cp x here/y ~ cd out && cp x settings/y ~ echo x > out/settings"
+NOT_LINKED = "cp x out/y ~ cp x here/y ~ cd out && cp x settings/y ~ pushd out && cp x y ~ echo x > out/settings"
 
 
 @pytest.mark.parametrize("folder", ["work", ".claude/worktrees/work"])
-def test_a_path_is_resolved_through_links_that_exist(session: Any, tmp_path: Path, folder: str) -> None:
+def test_a_path_is_resolved_through_links_that_exist(
+    session: Any, tmp_path: Path, folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A repository may contain links. The folder itself may be below the agent's own folder, as a worktree is."""
-    session.policy.write_text(POLICY.replace("echo]", "echo, redirect]"))
+    session.policy.write_text(POLICY.replace("echo]", "echo, redirect, pushd]"))
     cwd, real = tmp_path / folder, tmp_path / "real.yaml"
+    monkeypatch.setenv("HOME", str(cwd))
     for name in (".claude", ".git/hooks", "there"):
         (cwd / name).mkdir(parents=True)
     session.policy.rename(real)
@@ -213,8 +229,13 @@ def test_a_path_is_resolved_through_links_that_exist(session: Any, tmp_path: Pat
         given = {"tool_name": "Bash", "tool_input": {"command": line, **more}}
         return bool(session.hook("PreToolUse", tool_use_id=f"c{session.count}", cwd=str(cwd), **given).reason)
 
+    def edits(path: str) -> bool:
+        given = {"tool_name": "Edit", "tool_input": {"file_path": path, "new_string": "x"}}
+        return bool(session.hook("PreToolUse", tool_use_id=path, cwd=str(cwd), **given).reason)
+
     assert {line for line in naming if opened(line)} == set()
     assert {line for line in others if not opened(line)} == set()
+    assert (edits("settings/y"), edits(f"{cwd}/git/hooks/y"), edits("here/y")) == (False, False, True)
 
 
 def test_the_last_answer_is_explained(session: Any, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,10 +4,12 @@ import io
 import json
 import os
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 from calling import called
+from hook_processes import call_of, decider_for
 
 from proctor.adapters.kit import usage_log as usage
 from proctor.policies import EventError
@@ -37,6 +39,20 @@ async def test_a_response_counts_once_by_the_maximum_of_its_lines(session: Any) 
     assert (first, second) == ("allow", "deny")
     assert await tokens(session) == [(450, 1), (0, 89), (600, 5)]
     assert [found.enforcement for found in await session.events("policy_violation")] == ["observed", "prevented"]
+
+
+@pytest.mark.parametrize(("used", "verdict"), [(900, "allow"), (1100, "deny")])
+def test_usage_that_a_call_reports_counts_for_it_even_if_its_run_begins_with_it(
+    used: int, verdict: str, tmp_path: Path
+) -> None:
+    """As after a start without the hook of its prompt."""
+    deciding = decider_for(tmp_path, DENY_PAST_1000)
+    row = {"model": "m", "below": False, "tokens": [used]}
+    data = {**call_of("opencode", "c1"), "used": [row]}
+    answer, _ = deciding.answer_hook(json.dumps(data).encode(), agent="opencode")
+    deciding.close()
+
+    assert answer.verdict == verdict
 
 
 async def test_a_subagents_log_counts_too(session: Any) -> None:
