@@ -45,7 +45,8 @@ _NO_PORTABLE_NAME = """
     ScheduleWakeup SendMessage SetGoal Skill SlashCommand TaskCreate TaskGet TaskList TaskOutput TaskStop TaskUpdate
     TodoWrite ToolSearch WaitForMcpServers
 """
-_AGENT = ("prompt", "description", "subagent_type", "model", "effort", "run_in_background", "isolation")
+# No `isolation`, which nobody understands: with `remote` a subagent works where no hook runs.
+_AGENT = ("prompt", "description", "subagent_type", "model", "effort", "run_in_background")
 _SHELL = ("command", "timeout", "description", "run_in_background", "dangerouslyDisableSandbox")
 
 
@@ -77,7 +78,7 @@ CLAUDE_TOOLS: Final[tuple[Tool, ...]] = (
     tool("Agent", "task", *_AGENT),
     tool("Task", "task", *_AGENT),
     tool("Workflow", "task", "name", "args", "resumeFromRunId", prompt=("$.script", "$.scriptPath", "$.name")),
-    tool("CronCreate", "task", "prompt", "cron", "recurring", "durable"),
+    tool("CronCreate", "task", "prompt", "cron", "recurring"),
     _in_part("RemoteTrigger", "task", "prompt", "body", "action", "trigger_id", "session_id", "cursor"),
     *(Tool(name=name) for name in _NO_PORTABLE_NAME.split()),
 )

@@ -258,6 +258,7 @@ CLAUDE: Final = messages.HookClient(
     fails_open=(
         f"versions before {LOWEST} run calls without these hooks; "
         "managed settings keep only 2.1.163 and newer from starting",
+        "a subagent in the cloud (`isolation: remote`) has no hooks",
     ),
     ended=ended,
     own_inputs=_OWN_INPUTS,

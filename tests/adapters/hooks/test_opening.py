@@ -126,6 +126,7 @@ def test_questions_other_than_permissions_stay_with_the_client(session: Any) -> 
     calls: list[dict[str, Any]] = [
         {"tool_name": "ExitPlanMode", "tool_input": {"plan": "p"}},
         {"tool_name": "AskUserQuestion", "tool_input": {"questions": []}},
+        {"tool_name": "Agent", "tool_input": {"prompt": "p", "isolation": "remote"}},
         {"tool_input": ls, "permission_mode": "plan"},
         {"tool_input": {"command": "ls", "dangerouslyDisableSandbox": True}},
         {"tool_input": {"command": "ls", "elevated": True}},
