@@ -22,6 +22,13 @@ from .rule import LARGEST, Cap, CheckAnswer, Profile, Statement, refusal
 MAX_SILENT = 10_000
 """How many transitions without tools may fire by themselves at once; beyond that the net denies calls."""
 
+_SUGGESTIONS: dict[RefusalCause, str] = {
+    "step": "call first what puts tokens where its transition takes them",
+    "budget": "do without more calls of `{tool}`, or give the net more tokens",
+    "tool": "do without `{tool}`, or change the net",
+    "input": "change the input, or the net",
+}
+
 
 class Transition(Record, frozen=True):
     """`auto` fires at the call, `manual` asks a person first; `deferred` gives its outputs on completion.
@@ -362,12 +369,13 @@ class NetMachine(Machine, evaluates=Net):
 
     def _blocked(self, state: NetState, call: EvaluatedCall, mask: int) -> Finding:
         marking = ", ".join(f"{place}: {n}" for place, n in state.marking.items()) or "no token"
+        cause = self._cause(state.marking, mask, call)
         return Finding(
             expected=f"an enabled transition for `{call.name}`",
             actual=f"net `{self.net.name}` does not let `{call.name}` through as it stands ({marking})",
             details={"net": self.net.name, "marking": dict(state.marking)},
-            suggestion="call first what puts tokens where its transition takes them",
-            cause=self._cause(state.marking, mask, call),
+            suggestion=_SUGGESTIONS[cause].format(tool=call.name),
+            cause=cause,
         )
 
     def validating(self) -> Evaluate | None:

@@ -94,3 +94,17 @@ def test_a_violation_says_what_an_earlier_call_returned_instead(drive: Any, oper
 
     assert "conditions" not in first
     assert [(c["holds"], c["value"]) for c in details["conditions"]] == [(False, "no")]
+
+
+@pytest.mark.parametrize(("line", "before", "suggestion"), [
+    ("require a before x", 0, "call first what puts tokens where its transition takes them"),
+    ("limit x to 1 per session", 1, "do without more calls of `x`, or give the net more tokens"),
+    ("block x", 0, "do without `x`, or change the net"),
+])  # fmt: skip
+def test_a_violation_of_a_net_suggests_what_can_help(drive: Any, line: str, before: int, suggestion: str) -> None:
+    """Another call first only if it can give the token that is missing."""
+    session = drive({"on_violation": "deny", "nets": [line]})
+    for _ in range(before):
+        session.ok("x")
+
+    assert details_of(session.propose("x"), line)["suggestion"] == suggestion
