@@ -319,6 +319,26 @@ def test_an_unsatisfied_requirement_of_a_prompt_is_reported_to_the_user(session:
     assert ended.verdict == "allow"
 
 
+def test_the_workspace_is_the_folder_in_which_the_session_began(session: Any, tmp_path: Path) -> None:
+    """The client's shell may have gone elsewhere since."""
+    edits = "{tool: edit, where: [{path: $.path, within: kept}]}"
+    session.policy.write_text(f"{{name: p, on_violation: deny, tool_rules: [{{allow: [{edits}]}}]}}")
+    began, elsewhere = tmp_path / "began", tmp_path / "elsewhere"
+    session.hook("UserPromptSubmit", prompt="go", cwd=str(began))
+    answers = [
+        session.hook(
+            "PreToolUse",
+            tool_use_id=folder.name,
+            tool_name="Edit",
+            tool_input={"file_path": str(folder / "kept" / "x"), "old_string": "a", "new_string": "b"},
+            cwd=str(elsewhere),
+        ).verdict
+        for folder in (began, elsewhere)
+    ]
+
+    assert answers == ["allow", "deny"]
+
+
 def test_a_limit_that_is_almost_reached_is_reported_to_the_user_once(session: Any) -> None:
     """`warn_at` shows with the call that passed it, and not again."""
     session.policy.write_text("{name: p, limits: {max_tool_calls: {max: 4, warn_at: 0.5}}}")
@@ -447,7 +467,9 @@ async def test_an_approval_covers_nothing_of_a_rule_that_was_edited_between_two_
     assert (covered, session.pre("c3", command="make; deploy").verdict) == ("allow", "ask")
 
 
-@pytest.mark.parametrize("rule", ["approvers: [ana]", "approvers: ['@sre']", "four_eyes: true"])
+@pytest.mark.parametrize(
+    "rule", ["approvers: [ana]", "approvers: [ana], on_timeout: cancel", "approvers: ['@sre']", "four_eyes: true"]
+)
 async def test_a_policy_with_named_approvers_does_not_ask_the_user_at_the_client(session: Any, rule: str) -> None:
     """The client does not say who answers. The call is denied, and the log says that nobody could be asked."""
     session.prompt("p1", policy=ASKS % rule)

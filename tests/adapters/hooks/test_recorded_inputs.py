@@ -46,9 +46,9 @@ class MinutesLater(datetime):
 class Session:
     """A session of a client, as recorded inputs."""
 
-    def __init__(self, agent: str, folder: Path, *, hold_s: int = 0) -> None:
+    def __init__(self, agent: str, folder: Path, *, hold_s: int = 0, policy: str = POLICY) -> None:
         self.agent = agent
-        self.decider = decider_for(folder, POLICY, unmatched="ask", hold_s=hold_s)
+        self.decider = decider_for(folder, policy, unmatched="ask", hold_s=hold_s)
         self.number = 0
 
     def hook(self, event: str, **fields: Any) -> dict[str, Any]:
@@ -178,8 +178,10 @@ def test_a_cursor_call_waits_for_an_answer_from_elsewhere(granted: bool | None, 
 def test_the_answer_to_a_call_that_waits_is_no_others(
     granted: bool | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its time is up when the hook of another call comes, which is denied. Its own hook hears of no approval."""
-    session = Session("cursor", tmp_path, hold_s=60)
+    """Its time is up when the hook of another call comes, which is denied. Its own hook hears of no approval; the log
+    has the one that came in time.
+    """
+    session = Session("cursor", tmp_path, hold_s=600, policy=f"{POLICY}approval: {{timeout_s: 60}}\n")
     data = call_of("cursor", "c0", tool_input={"command": "make deploy"})
     answer, given = session.decider.answer_hook(
         json.dumps(data).encode(), as_owner(os.getpid(), CLIENT), agent="cursor"
@@ -195,6 +197,23 @@ def test_the_answer_to_a_call_that_waits_is_no_others(
     assert {**other, **REFUSED["cursor"]} == other
     assert heard is not None
     assert heard.verdict == "deny"
+    closed = [
+        event.type
+        for event in in_store(tmp_path / "store.db", stored_events)
+        if event.type.startswith("tool_approval")
+    ]
+    assert closed[1:] == ["tool_approval_granted" if granted else "tool_approval_expired"]
+
+
+@pytest.mark.parametrize("agent", [name for name, client in CLIENTS.items() if not client.asks])
+def test_a_client_that_cannot_ask_its_person_denies_what_needs_an_approval(agent: str, tmp_path: Path) -> None:
+    """Unless its hook waits for an answer from elsewhere."""
+    session = Session(agent, tmp_path)
+    data = call_of(agent, "c1", tool_input={"command": "make deploy"})
+    answer, _ = session.decider.answer_hook(json.dumps(data).encode(), agent=agent)
+    session.decider.close()
+
+    assert (answer.verdict, answer.held) == ("deny", "")
 
 
 @pytest.mark.parametrize("agent", ["copilot", "gemini"])
