@@ -20,8 +20,8 @@ export function decoded(part) {
   }
 }
 
-/** Takes the token out of the address, where it must not stay; whether there is one now. */
-export function takeToken() {
+/** Moves the token out of the address, where it must not stay; whether there is one now. */
+export function adoptToken() {
   const found = /^#(token|phone)=(.+)$/.exec(location.hash);
   if (found) {
     setToken(decoded(found[2]), { stays: found[1] === "phone" });
@@ -60,8 +60,8 @@ async function request(path, { method = "GET", body, headers = {}, signal } = {}
   });
   if (response.status === 401) window.dispatchEvent(new Event("unauthorized"));
   if (!response.ok) {
-    const told = await response.json().catch(() => ({}));
-    throw new Refused(response.status, told.code ?? "error", told.message ?? response.statusText);
+    const refusal = await response.json().catch(() => ({}));
+    throw new Refused(response.status, refusal.code ?? "error", refusal.message ?? response.statusText);
   }
   return response;
 }
@@ -136,7 +136,12 @@ function messageOf(part) {
 
 export function pause(ms, signal) {
   return new Promise((done) => {
-    const timer = setTimeout(done, ms);
-    signal?.addEventListener("abort", () => (clearTimeout(timer), done()), { once: true });
+    const end = () => {
+      clearTimeout(timer);
+      signal?.removeEventListener("abort", end);
+      done();
+    };
+    const timer = setTimeout(end, ms);
+    signal?.addEventListener("abort", end);
   });
 }

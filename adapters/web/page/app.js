@@ -1,11 +1,11 @@
 // Which view is shown, kept up to date while anything changes in the store.
 
-import { Refused, decoded, follow, forgetToken, get, pause, setToken, takeToken } from "./api.js";
+import { Refused, adoptToken, decoded, follow, forgetToken, get, pause, setToken } from "./api.js";
 import { Approvals } from "./approvals.js";
-import { announce, ask, fill, h, sentence, toast } from "./dom.js";
+import { announce, fill, h, openDialog, sentence, toast } from "./dom.js";
 import { Run } from "./run.js";
 import { Runs } from "./runs.js";
-import { Switch } from "./kill_switch.js";
+import { KillSwitch } from "./kill_switch.js";
 
 const LEAST_PAUSE_MS = 200;
 const SHARE_OF_TIME = 4;
@@ -24,7 +24,7 @@ function open() {
   view?.close();
   if (name === "run" && id) view = new Run(me, decoded(id));
   else if (name === "approvals") view = new Approvals(me, id && decoded(id));
-  else view = new Runs();
+  else view = new Runs(refresh);
   fill(main, view.element);
   const current = view instanceof Approvals ? "approvals" : "runs";
   for (const each of document.querySelectorAll("[data-view]")) {
@@ -53,7 +53,7 @@ async function countWaiting() {
   waiting = total;
 }
 
-function shown(state) {
+function showLink(state) {
   link.className = `link ${state}`;
   link.textContent = state && (state === "live" ? "live" : "reconnecting…");
 }
@@ -62,7 +62,7 @@ function shown(state) {
 async function keepUp() {
   following.abort(); // that of whoever was signed in here before
   const { signal } = (following = new AbortController());
-  for await (const _ of follow("/api/changes", { signal, onState: shown })) {
+  for await (const _ of follow("/api/changes", { signal, onState: showLink })) {
     const began = performance.now();
     await refresh();
     await pause(Math.max(LEAST_PAUSE_MS, SHARE_OF_TIME * (performance.now() - began)));
@@ -83,7 +83,7 @@ const KEYS = [
 
 function help() {
   const list = h("dl", { class: "keys" }, KEYS.map(([key, what]) => [h("dt", {}, h("kbd", {}, key)), h("dd", {}, what)]));
-  return ask("Keys", list, h("div", { class: "row end" }, h("button", { value: "" }, "Close")));
+  return openDialog("Keys", list, h("div", { class: "row end" }, h("button", { value: "" }, "Close")));
 }
 
 const GLOBAL = {
@@ -105,9 +105,10 @@ function pressed(event) {
 
 function signIn(why) {
   me = null;
+  view?.close();
   following.abort();
   forgetToken();
-  shown("");
+  showLink("");
   for (const id of ["waiting", "stop", "banner"]) document.getElementById(id).hidden = true;
   const stays = h("input", { type: "checkbox" });
   const token = h("input", { type: "password", id: "token", autocomplete: "off", required: true, "aria-describedby": "token-why" });
@@ -137,11 +138,11 @@ async function start() {
       me = await get("/api/me");
     } catch (error) {
       if (error.status < 500) return signIn(error.status === 401 ? "This token isn't valid." : error.message);
-      shown("lost");
+      showLink("lost");
       await pause(RETRY_MS);
     }
   }
-  killSwitch = new Switch(me);
+  killSwitch = new KillSwitch(me);
   await open();
   keepUp().catch((error) => me && signIn(error.message));
 }
@@ -151,9 +152,9 @@ document.getElementById("help").addEventListener("click", help);
 document.addEventListener("keydown", pressed);
 window.addEventListener("hashchange", () => {
   if (/^#(token|phone)=/.test(location.hash)) {
-    takeToken();
+    adoptToken();
     start();
   } else if (me) open();
 });
-if (takeToken()) start();
+if (adoptToken()) start();
 else signIn();

@@ -4,6 +4,7 @@ import { get, getExact, post } from "./api.js";
 import { callShown } from "./call.js";
 import { Keyed, fill, h, sentence, toast } from "./dom.js";
 import { beginning, duration, moment } from "./format.js";
+import { terms } from "./parts.js";
 
 const SECOND_TAP_MS = 600;
 
@@ -12,7 +13,7 @@ export class Approvals {
 
   /** `id`: the approval that a link leads to. */
   constructor(me, id) {
-    Object.assign(this, { id });
+    this.id = id;
     this.list = h("div", { class: "approvals" });
     this.cards = new Keyed(this.list, (each) => each.approval_id, (each) => new Card(each, me));
     this.count = h("span", { class: "soft", role: "status" });
@@ -34,7 +35,7 @@ export class Approvals {
     const found = await getExact("/api/approvals");
     if (turn !== this.turn) return;
     const held = this.list.contains(document.activeElement) ? this.index(document.activeElement) : -1;
-    tellOfOthers(showCards(this.cards, found.approvals).filter((card) => card.approval.approval_id !== this.id));
+    reportOthers(showCards(this.cards, found.approvals).filter((card) => card.approval.approval_id !== this.id));
     if (held >= 0 && document.activeElement === document.body) this.focus(Math.min(held, this.list.children.length - 1));
     fill(this.count, found.total > found.approvals.length ? `the oldest ${found.approvals.length} of ${found.total} waiting` : `${found.total} waiting`);
     this.nothing.hidden = found.total > 0;
@@ -92,7 +93,8 @@ export function showCards(cards, approvals) {
   const gone = cards.show(approvals);
   if (before.length === 0 || before.some((element, n) => element !== cards.parent.children[n])) {
     cards.parent.classList.add("moved");
-    setTimeout(() => cards.parent.classList.remove("moved"), SECOND_TAP_MS);
+    clearTimeout(cards.moving);
+    cards.moving = setTimeout(() => cards.parent.classList.remove("moved"), SECOND_TAP_MS);
   }
   return gone;
 }
@@ -105,13 +107,13 @@ async function outcome(id) {
   return [h("code", {}, call.name), ` ${what}${by ? ` by ${by}` : ""}.`];
 }
 
-/** Of cards that are gone: what others answered, elsewhere, is told. */
-export async function tellOfOthers(cards) {
+/** Of cards that are gone: what others answered, elsewhere, is reported. */
+export async function reportOthers(cards) {
   for (const { approval, sent } of cards) {
     if (sent) continue;
     try {
       toast(await outcome(approval.approval_id));
-    } catch (error) {
+    } catch {
       // it was pruned, or nobody can say
     }
   }
@@ -135,7 +137,7 @@ export class Card {
       wider.unshift(h("button", { type: "button", on: { click: () => this.answer("grant", widest, true) } }, words));
     }
     this.buttons = h("div", { class: "row" }, this.deny, wider, this.approve);
-    this.told = h("p", { class: "banner", hidden: true, role: "status" });
+    this.status = h("p", { class: "banner", hidden: true, role: "status" });
     const may = me.roles.includes("answer");
     this.element = h(
       "article",
@@ -149,7 +151,7 @@ export class Card {
         : may
         ? h("div", { class: "answer" }, h("label", {}, "Note (recorded; the model reads it if you deny)", this.words), this.buttons)
         : h("p", { class: "soft" }, "Your token does not allow answers."),
-      this.told,
+      this.status,
     );
     this.tick();
   }
@@ -173,7 +175,7 @@ export class Card {
     const { approval_id: id, input_digest: digest } = this.approval;
     if (this.sent) return;
     this.sent = true;
-    this.say("Sending…");
+    this.report("Sending…");
     try {
       const { outcome: done } = await post(`/api/approvals/${encodeURIComponent(id)}/answer`, {
         answer,
@@ -183,20 +185,20 @@ export class Card {
         ...(scope && scope !== "once" ? { scope, like } : {}),
       });
       const said = `${done[0].toUpperCase()}${done.slice(1)}`;
-      this.say(said, answer === "grant" ? "good" : "bad");
+      this.report(said, answer === "grant" ? "good" : "bad");
       toast(`${said}: ${this.approval.call.name}`);
     } catch (error) {
       this.sent = error.status === 409;
-      this.say(error.message, "bad");
+      this.report(error.message, "bad");
       const gone = !this.element.isConnected && error.status !== 401;
       if (gone) toast(error.message, { bad: true }); // another answer was first
     }
   }
 
-  say(text, tone = "") {
-    fill(this.told, sentence(text));
-    this.told.className = `banner ${tone}`;
-    this.told.hidden = false;
+  report(text, tone = "") {
+    fill(this.status, sentence(text));
+    this.status.className = `banner ${tone}`;
+    this.status.hidden = false;
   }
 }
 
@@ -212,7 +214,7 @@ function why(approval) {
 
 function about(approval) {
   const run = h("a", { href: `#/run/${encodeURIComponent(approval.run_id)}` }, beginning(approval.prompt) || approval.run_id);
-  const facts = [
+  return terms([
     ["Run", run],
     ["Agent", approval.provider],
     ["Tenant", approval.tenant],
@@ -221,6 +223,5 @@ function about(approval) {
     ["Answered by", (approval.approvers ?? []).join(", ")],
     ["Not by", approval.started_by === "" ? "anyone, as the run's context has no user" : approval.started_by],
     ["Asked", moment(approval.requested_at)],
-  ];
-  return facts.filter(([, value]) => value).map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value)));
+  ]);
 }

@@ -88,7 +88,7 @@ export function toast(text, { bad = false } = {}) {
 }
 
 /** A dialog with a form; gives what was chosen, or null. `body` is told how to close. */
-export function ask(title, ...body) {
+export function openDialog(title, ...body) {
   const heading = h("h2", { id: "dialog-title" }, title);
   const dialog = h("dialog", { "aria-labelledby": "dialog-title" }, h("form", { method: "dialog" }, heading, ...body));
   document.body.append(dialog);

@@ -43,7 +43,7 @@ export function amount(value, unit) {
   return number(value);
 }
 
-export const short = (id) => (id.length > 16 ? `${id.slice(0, 12)}` : id);
+export const short = (id) => (id.length > 16 ? id.slice(0, 12) : id);
 
 /** The beginning of a prompt, which may be pages long: a run's timeline has it whole. */
 export const beginning = (prompt) => (prompt.length > 300 ? `${prompt.slice(0, 300)}…` : prompt);

@@ -1,12 +1,12 @@
 // The kill switch: what blocks starts stands in a banner on every view; stopping is asked for in a dialog.
 
 import { get, post } from "./api.js";
-import { ask, fill, h, toast } from "./dom.js";
+import { fill, h, openDialog, toast } from "./dom.js";
 import { counted, moment } from "./format.js";
 
 const WHAT = { all: "No run starts", tenant: "No run of tenant", session: "No run of session", label: "No run labelled" };
 
-export class Switch {
+export class KillSwitch {
   constructor(me) {
     this.may = me.roles.includes("stop");
     this.banner = document.getElementById("banner");
@@ -38,7 +38,8 @@ export class Switch {
   }
 
   async stop() {
-    const value = h("input", { id: "stop-value", "aria-label": "Which: name, id, or NAME=VALUE", hidden: true, autocomplete: "off", on: { input: () => check() } });
+    const value = h("input", { id: "stop-value", autocomplete: "off", on: { input: () => check() } });
+    const which = h("label", {}, "Which: name, id, or NAME=VALUE", value);
     const scope = h(
       "select",
       { id: "stop-scope", on: { change: () => check() } },
@@ -51,13 +52,14 @@ export class Switch {
     const sure = h("label", {}, "Type “everything” to stop every run", typed);
     const count = h("p", { role: "status", id: "stop-count" });
     const go = h("button", { value: "stop", class: "danger" }, "Stop");
-    const block = h("input", { type: "checkbox", checked: true });
+    const block = h("input", { type: "checkbox", checked: true, on: { change: () => check() } });
     const check = async () => {
       const all = scope.value === "everything";
       const turn = (this.turn = {});
-      value.hidden = all;
+      which.hidden = all;
       sure.hidden = !all;
-      go.disabled = all ? typed.value.trim().toLowerCase() !== "everything" : !value.value.trim();
+      const named = all ? typed.value.trim().toLowerCase() === "everything" : value.value.trim();
+      go.disabled = !named || !(end.checked || block.checked);
       fill(go, end.checked ? "Cancel them" : "Freeze");
       const runs = all || value.value.trim() ? await affected(all ? {} : { [scope.value]: value.value.trim() }) : null;
       if (turn !== this.turn) return;
@@ -66,10 +68,10 @@ export class Switch {
     };
     const reason = h("input", { maxlength: "2000", autocomplete: "off" });
     check();
-    const chosen = await ask(
+    const chosen = await openDialog(
       "Stop runs",
       h("label", {}, "What", scope),
-      value,
+      which,
       count,
       h("label", { class: "row check" }, end, "Cancel what runs now"),
       h("label", { class: "row check" }, block, "Freeze starts until somebody lifts the freeze"),
@@ -80,7 +82,7 @@ export class Switch {
     if (chosen !== "stop") return;
     const named = scope.value === "everything" ? { everything: true } : { [scope.value]: value.value.trim() };
     const order = { ...named, reason: reason.value.trim(), end_runs: end.checked, block_starts: block.checked };
-    await this.done("/api/switch", order, ({ outcomes }) => told(outcomes));
+    await this.done("/api/switch", order, ({ outcomes }) => (end.checked ? ended(outcomes) : "Starts are frozen"));
   }
 
   async done(path, order, said) {
@@ -98,13 +100,13 @@ export class Switch {
 async function affected(scope) {
   try {
     return (await get(`/api/switch/affected?${new URLSearchParams(scope)}`)).runs;
-  } catch (error) {
+  } catch {
     return null;
   }
 }
 
-function told(outcomes) {
-  const ended = outcomes.filter((each) => each.ended).length;
-  const left = outcomes.length - ended;
-  return `${counted(ended, "run")} cancelled${left ? `; ${counted(left, "run")} did not end in time` : ""}`;
+function ended(outcomes) {
+  const count = outcomes.filter((each) => each.ended).length;
+  const left = outcomes.length - count;
+  return `${counted(count, "run")} cancelled${left ? `; ${counted(left, "run")} did not end in time` : ""}`;
 }

@@ -1,9 +1,10 @@
 // One run: what it is, its limits as bars, what waits, its timeline, the policies it is under.
 
-import { follow, get, getExact, post } from "./api.js";
-import { Card, showCards, tellOfOthers } from "./approvals.js";
-import { Keyed, ask, fill, h, sentence, toast } from "./dom.js";
-import { amount, beginning, duration, moment, number, usd } from "./format.js";
+import { Refused, follow, get, getExact, post } from "./api.js";
+import { Card, showCards, reportOthers } from "./approvals.js";
+import { Keyed, fill, h, openDialog, sentence, toast } from "./dom.js";
+import { beginning, duration, moment, number, usd } from "./format.js";
+import { Bar, chips, labelsOf, showStatus, terms } from "./parts.js";
 import { Timeline } from "./timeline.js";
 
 const MOST_EVENTS = 5000;
@@ -18,17 +19,18 @@ export class Run {
   title = "Run";
 
   constructor(me, id) {
-    Object.assign(this, { me, id, path: `/api/runs/${encodeURIComponent(id)}`, stop: new AbortController() });
+    Object.assign(this, { me, id, path: `/api/runs/${encodeURIComponent(id)}`, closed: new AbortController() });
     this.heading = h("h1", {}, "…");
     this.pill = h("span", { class: "pill" });
     this.cancel = h("button", { type: "button", class: "danger", hidden: true, "data-key": "x", on: { click: () => this.end() } }, "Cancel this run");
     this.facts = h("dl", { class: "facts" });
+    this.took = h("span");
     this.limits = h("section", { class: "limits", "aria-label": "Limits" });
     this.bars = new Keyed(this.limits, (each) => `${each.policy} ${each.limit} ${each.scope}`, (each) => new Bar(each));
     this.waiting = h("section", { class: "approvals", "aria-label": "Waiting calls" });
     this.cards = new Keyed(this.waiting, (each) => each.approval_id, (each) => new Card(each, me));
     this.timeline = new Timeline(() => this.decisions());
-    this.policies = h("section", { hidden: true });
+    this.policies = h("section", { role: "tabpanel", id: "panel-1", "aria-labelledby": "tab-1", hidden: true });
     this.element = h(
       "div",
       {},
@@ -46,25 +48,37 @@ export class Run {
   tabs() {
     const names = ["Timeline", "Policies in force"];
     this.tab = names.map((name, n) =>
-      h("button", { type: "button", role: "tab", id: `tab-${n}`, "aria-selected": String(n === 0), on: { click: () => this.open(n) } }, name),
+      h("button", { type: "button", role: "tab", id: `tab-${n}`, "aria-controls": `panel-${n}`, on: { click: () => this.open(n) } }, name),
     );
-    return h("div", { class: "tabs", role: "tablist", "aria-label": "Of this run" }, this.tab);
+    this.select(0);
+    return h("div", { class: "tabs", role: "tablist", "aria-label": "Of this run", on: { keydown: (event) => this.moveTab(event) } }, this.tab);
   }
 
   events() {
-    const change = () =>
-      this.timeline.filter({ kind: this.chips.querySelector(":checked").value, words: this.search.value.trim().toLowerCase() });
-    this.search = h("input", { type: "search", id: "search", placeholder: "Search the timeline", "aria-label": "Search the timeline", on: { input: change } });
-    const chips = KINDS.map(([value, name]) =>
-      h("label", {}, h("input", { type: "radio", name: "kind", value, checked: value === "", on: { change } }), name),
-    );
-    this.chips = h("fieldset", { class: "chips" }, h("legend", { class: "unseen" }, "Kind"), chips);
-    this.lines = h("section", { role: "tabpanel", "aria-labelledby": "tab-0" }, h("div", { class: "filters" }, this.search, this.chips), this.timeline.element);
+    const find = (event) => this.timeline.filter({ words: event.target.value.trim().toLowerCase() });
+    const search = h("input", { type: "search", id: "search", placeholder: "Search the timeline", "aria-label": "Search the timeline", on: { input: find } });
+    const kinds = chips("kind", "Kind", KINDS, (kind) => this.timeline.filter({ kind }));
+    const filters = h("div", { class: "filters" }, search, kinds);
+    this.lines = h("section", { role: "tabpanel", id: "panel-0", "aria-labelledby": "tab-0" }, filters, this.timeline.element);
     return this.lines;
   }
 
+  select(n) {
+    this.tab.forEach((tab, index) => {
+      tab.setAttribute("aria-selected", String(index === n));
+      tab.tabIndex = index === n ? 0 : -1;
+    });
+  }
+
+  moveTab(event) {
+    if (event.key !== "ArrowLeft" && event.key !== "ArrowRight") return;
+    const other = 1 - this.tab.indexOf(event.target);
+    this.open(other);
+    this.tab[other].focus();
+  }
+
   open(n) {
-    this.tab.forEach((tab, index) => tab.setAttribute("aria-selected", String(index === n)));
+    this.select(n);
     this.lines.hidden = n !== 0;
     this.policies.hidden = n !== 1;
     if (n === 1) this.showPolicies();
@@ -75,8 +89,8 @@ export class Run {
       const { last_seq: last } = await get(this.path);
       this.timeline.left.hidden = last <= MOST_EVENTS;
       const path = `${this.path}/timeline/stream?after=${Math.max(0, last - MOST_EVENTS)}`;
-      for await (const { data } of follow(path, { signal: this.stop.signal })) {
-        this.told = null;
+      for await (const { data } of follow(path, { signal: this.closed.signal })) {
+        this.explained = null;
         this.timeline.add(data);
       }
     } catch (error) {
@@ -93,63 +107,67 @@ export class Run {
   }
 
   async refresh() {
+    const turn = (this.turn = {});
+    let found;
     try {
-      this.run = await get(this.path);
+      found = await Promise.all([get(this.path), this.limitsNow(), getExact("/api/approvals?limit=500")]);
     } catch (error) {
       if (error.status !== 404) throw error;
       return this.missing();
     }
-    const run = this.run;
+    if (turn !== this.turn) return;
+    const [run, limits, { approvals }] = found;
+    this.run = run;
     this.title = beginning(run.prompt) || run.run_id;
     fill(this.heading, this.title);
-    this.pill.className = `pill ${run.waiting ? "waits" : run.status}`;
-    fill(this.pill, run.waiting ? "waiting" : run.status);
+    showStatus(this.pill, run);
     this.cancel.hidden = !(this.me.roles.includes("stop") && ["created", "running", "lost"].includes(run.status));
+    fill(this.facts, this.terms(run));
+    this.bars.show(limits);
+    const own = approvals.filter((each) => each.run_id === run.run_id);
+    reportOthers(showCards(this.cards, own));
+    this.waiting.hidden = own.length === 0;
     this.tick();
-    await Promise.all([this.showLimits(), this.showWaiting()]);
   }
 
-  tick() {
-    const run = this.run;
-    if (!run) return;
-    const since = run.started_at ?? run.created_at;
-    const took = run.duration_ms ?? (run.status === "running" && since ? Date.now() - new Date(since) : null);
-    const labels = Object.entries(run.labels).map(([name, value]) => `${name}=${value}`);
-    const facts = [
+  terms(run) {
+    return terms([
       ["Agent", run.provider],
-      ["Began", moment(since)],
-      ["Time", took === null ? "" : duration(took)],
+      ["Began", moment(run.started_at ?? run.created_at)],
+      ["Time", timeOf(run) === null ? "" : this.took],
       ["Tokens", number(run.usage.input_tokens + run.usage.output_tokens)],
       ["By subagents", run.usage.subagent_tokens > 0 && `${number(run.usage.subagent_tokens)} tokens`],
       ["Cost", run.usage.cost_usd > 0 && usd(run.usage.cost_usd)],
       ["Tenant", run.tenant],
-      ["Labels", labels.join(", ")],
+      ["Labels", labelsOf(run).join(", ")],
       ["Run", h("code", {}, run.run_id)],
       ["Session", h("code", {}, run.session_id)],
-    ];
-    const shown = facts.filter(([, value]) => value);
-    fill(this.facts, shown.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));
+    ]);
+  }
+
+  tick() {
+    if (!this.run) return;
+    fill(this.took, duration(timeOf(this.run) ?? 0));
     for (const card of this.cards.shown.values()) card.tick();
   }
 
-  async showLimits() {
+  /** None of a run that has not started. */
+  async limitsNow() {
     try {
-      this.bars.show((await get(`${this.path}/limits`)).limits);
+      return (await get(`${this.path}/limits`)).limits;
     } catch (error) {
-      if (error.status >= 500) throw error;
+      if (error instanceof Refused && error.status < 500) return [];
+      throw error;
     }
   }
 
-  async showWaiting() {
-    const { approvals } = await getExact("/api/approvals?limit=500");
-    const own = approvals.filter((each) => each.run_id === this.run.run_id);
-    tellOfOthers(showCards(this.cards, own));
-    this.waiting.hidden = own.length === 0;
-  }
-
-  async decisions() {
-    this.told ??= get(`${this.path}/decisions`).then((found) => found.decisions);
-    return this.told;
+  /** Fetched once for the events that are here; again after a failure. */
+  decisions() {
+    const asked = (this.explained ??= get(`${this.path}/decisions`).then((found) => found.decisions));
+    asked.catch(() => {
+      if (this.explained === asked) this.explained = null;
+    });
+    return asked;
   }
 
   async showPolicies() {
@@ -172,7 +190,7 @@ export class Run {
 
   async end() {
     const reason = h("input", { id: "reason", maxlength: "2000", autocomplete: "off" });
-    const chosen = await ask(
+    const chosen = await openDialog(
       "Cancel this run?",
       h("p", {}, "The agent is told to stop, and is killed if it does not. What it did stays recorded."),
       h("label", {}, "Why (recorded)", reason),
@@ -197,30 +215,12 @@ export class Run {
 
   close() {
     clearInterval(this.timer);
-    this.stop.abort();
+    this.closed.abort();
   }
 }
 
-/** A limit, and how much of it is used. */
-export class Bar {
-  constructor(limit) {
-    const name = `${limit.title}${limit.scope === "session" ? " of the session" : ""}`;
-    this.used = h("span", { class: "used" });
-    this.fill = h("i");
-    this.bar = h("div", { class: "bar", role: "meter", "aria-label": name, "aria-valuemin": "0" }, this.fill);
-    this.policy = h("span", { class: "soft small" });
-    this.element = h("div", { class: "card limit" }, h("div", { class: "row" }, h("strong", {}, name), this.used), this.bar, this.policy);
-  }
-
-  show(limit) {
-    const share = limit.max > 0 ? limit.used / limit.max : limit.used > 0 ? 1 : 0;
-    const said = `${amount(limit.used, limit.unit)} of ${amount(limit.max, limit.unit)}`;
-    fill(this.used, said);
-    fill(this.policy, limit.policy);
-    this.fill.style.setProperty("--share", Math.min(1, share));
-    this.bar.className = `bar ${limit.exceeded || share > 1 ? "bad" : share >= (limit.warn_at ?? 0.8) ? "care" : ""}`;
-    this.bar.setAttribute("aria-valuenow", String(limit.used));
-    this.bar.setAttribute("aria-valuemax", String(limit.max));
-    this.bar.setAttribute("aria-valuetext", said);
-  }
+/** How many milliseconds a run took, or has taken until now; null of one that has not started. */
+function timeOf(run) {
+  const since = run.started_at ?? run.created_at;
+  return run.duration_ms ?? (run.status === "running" && since ? Date.now() - new Date(since) : null);
 }

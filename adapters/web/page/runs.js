@@ -3,7 +3,7 @@
 import { get } from "./api.js";
 import { Keyed, fill, h } from "./dom.js";
 import { amount, beginning, counted, duration, moment, number, short, usd } from "./format.js";
-import { Bar } from "./run.js";
+import { Bar, chips, labelsOf, showStatus } from "./parts.js";
 
 const STATES = [
   ["", "All"],
@@ -16,12 +16,16 @@ const STATES = [
   ["lost", "Lost"],
 ];
 const PAGE = 50;
+const MOST_RUNS = 500;
 
 export class Runs {
   title = "Runs";
 
-  constructor() {
-    this.pages = 1;
+  /** `changed`: called when other runs are to be shown. */
+  constructor(changed) {
+    this.changed = changed;
+    this.limit = PAGE;
+    this.status = "";
     this.search = h("input", {
       type: "search",
       placeholder: "Search: prompt, id, agent, tenant",
@@ -29,12 +33,12 @@ export class Runs {
       id: "search",
       on: { input: () => this.later() },
     });
-    const chips = STATES.map(([value, name]) =>
-      h("label", {}, h("input", { type: "radio", name: "status", value, checked: value === "", on: { change: () => this.reset() } }), name),
-    );
-    this.chips = h("fieldset", { class: "chips" }, h("legend", { class: "unseen" }, "State"), chips);
+    const states = chips("status", "State", STATES, (status) => {
+      this.status = status;
+      this.reset();
+    });
     this.budgets = h("section", { class: "limits", "aria-label": "Shared budgets", hidden: true });
-    this.bars = new Keyed(this.budgets, (each) => each.title, (each) => new Bar(each));
+    this.bars = new Keyed(this.budgets, (each) => each.id, (each) => new Bar(each));
     this.list = h("ul", { class: "list runs" });
     this.rows = new Keyed(this.list, (run) => run.run_id, () => new Row());
     this.count = h("span", { class: "soft", role: "status" });
@@ -45,7 +49,7 @@ export class Runs {
       {},
       h("div", { class: "head" }, h("h1", {}, "Runs"), this.count),
       this.budgets,
-      h("div", { class: "filters", role: "search" }, this.search, this.chips),
+      h("div", { class: "filters", role: "search" }, this.search, states),
       h("div", { class: "card" }, this.list, this.nothing),
       this.more,
     );
@@ -57,34 +61,32 @@ export class Runs {
   }
 
   reset() {
-    this.pages = 1;
-    return this.refresh();
+    this.limit = PAGE;
+    this.changed();
   }
 
   next() {
-    this.pages += 1;
-    return this.refresh();
+    this.limit += PAGE;
+    this.changed();
   }
 
   async refresh() {
     const turn = (this.turn = {});
-    const query = new URLSearchParams();
-    const status = this.chips.querySelector(":checked").value;
-    if (status) query.set("status", status);
-    if (this.search.value.trim()) query.set("q", this.search.value.trim());
-    query.set("limit", Math.min(500, PAGE * this.pages));
+    const words = this.search.value.trim();
+    const query = new URLSearchParams({ limit: this.limit });
+    if (this.status) query.set("status", this.status);
+    if (words) query.set("q", words);
     const [found, { budgets }] = await Promise.all([get(`/api/runs?${query}`), get("/api/budgets")]);
     if (turn !== this.turn) return;
     this.bars.show(budgets.map(asLimit));
     this.budgets.hidden = budgets.length === 0;
     this.rows.show(found.runs);
-    this.more.hidden = found.next === null;
+    this.more.hidden = found.next === null || this.limit >= MOST_RUNS;
     const waiting = found.runs.filter((run) => run.waiting).length;
     const running = found.runs.filter((run) => run.status === "running" && !run.waiting).length;
     const parts = [[running, "running"], [waiting, "waiting"]].filter(([count]) => count);
     fill(this.count, found.next ? "the latest " : "", counted(found.runs.length, "run"), parts.map(([count, name]) => `, ${count} ${name}`));
-    const filtered = status || this.search.value.trim();
-    fill(this.nothing, filtered ? "No runs match." : "No runs yet. New runs appear here.");
+    fill(this.nothing, this.status || words ? "No runs match." : "No runs yet. New runs appear here.");
     this.nothing.hidden = found.runs.length > 0;
   }
 
@@ -96,17 +98,17 @@ export class Runs {
 /** A budget that runs share, as a limit is shown. */
 function asLimit(budget) {
   const { unit, in_use: used, ahead } = budget;
+  const id = JSON.stringify([budget.budget, budget.key, budget.counts, budget.window]);
   const reserved = ahead ? `${amount(ahead, unit)} reserved` : "";
   const resets = budget.resets_at ? `resets ${moment(budget.resets_at)}` : "";
   const more = [`${amount(budget.left, unit)} left`, reserved, resets].filter(Boolean).join(" · ");
   const title = [budget.budget, budget.key].filter(Boolean).join(" ");
-  return { ...budget, title, used, policy: more, scope: "run", exceeded: budget.left === 0 };
+  return { ...budget, id, title, used, policy: more, scope: "run", exceeded: budget.left === 0 };
 }
 
 /** What is known of a run besides its prompt, in a line. */
-export function facts(run) {
-  const labels = Object.entries(run.labels).map(([name, value]) => `${name}=${value}`);
-  return [run.provider, short(run.run_id), run.tenant, ...labels].filter(Boolean).join(" · ");
+function facts(run) {
+  return [run.provider, short(run.run_id), run.tenant, ...labelsOf(run)].filter(Boolean).join(" · ");
 }
 
 class Row {
@@ -123,8 +125,7 @@ class Row {
 
   show(run) {
     this.link.setAttribute("href", `#/run/${encodeURIComponent(run.run_id)}`);
-    this.pill.className = `pill ${run.waiting ? "waits" : run.status}`;
-    fill(this.pill, run.waiting ? "waiting" : run.status);
+    showStatus(this.pill, run);
     fill(this.prompt, beginning(run.prompt) || "(no prompt)");
     fill(this.meta, facts(run));
     this.mark.hidden = !run.violations;

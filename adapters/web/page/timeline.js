@@ -19,34 +19,37 @@ export class Timeline {
   }
 
   add(item) {
-    if (item.tool_call_id) this.callOf(item).take(item);
-    else this.append(item, line(item));
+    const id = item.tool_call_id;
+    if (!id) return this.filterRow(this.append(item, line(item)));
+    if (!this.calls.has(id)) {
+      const call = new Call(item, this.explain);
+      const row = this.append(item, call.element);
+      row.dataset.call = id;
+      this.calls.set(id, { call, row });
+    }
+    const { call, row } = this.calls.get(id);
+    call.show(item);
+    this.filterRow(row);
   }
 
-  callOf(item) {
-    const known = this.calls.get(item.tool_call_id);
-    if (known) return known;
-    const call = new Call(item, this.explain);
-    this.calls.set(item.tool_call_id, call);
-    this.append(item, call.element);
-    return call;
-  }
-
+  /** Gives the row; the first of too many goes, and a later event of its call begins another. */
   append(item, element) {
     const date = day(item.at);
     if (date && date !== this.day) this.list.append(h("li", { class: "day" }, h("h2", {}, date)));
     this.day = date || this.day;
     const row = h("li", {}, h("time", { datetime: item.at ?? "" }, clock(item.at)), h("div", { class: "plain-row" }, element));
     this.list.append(row);
-    this.filterRow(row);
     if (this.list.children.length > MOST_ROWS) {
-      this.list.firstElementChild.remove();
+      const first = this.list.firstElementChild;
+      first.remove();
+      this.calls.delete(first.dataset.call);
       this.left.hidden = false;
     }
+    return row;
   }
 
-  filter(wanted) {
-    this.wanted = wanted;
+  filter(changed) {
+    Object.assign(this.wanted, changed);
     for (const row of this.list.children) this.filterRow(row);
   }
 
@@ -96,7 +99,7 @@ class Call {
     );
   }
 
-  take(item) {
+  show(item) {
     if (item.tool_input && Object.keys(item.tool_input).length) this.input(item.tool_input);
     if (item.kind === "result") this.result(item);
     else if (item.kind === "violation") this.violation(item);
@@ -157,19 +160,19 @@ class Call {
 
   async open() {
     if (!this.steps.open) return;
-    const place = this.steps.querySelector("div");
-    fill(place, h("p", { class: "soft small" }, "Judging it once more …"));
+    const body = this.steps.querySelector("div");
+    fill(body, h("p", { class: "soft small" }, "Evaluating it again …"));
     try {
       const found = (await this.explain()).filter((each) => each.decision?.tool_call_id === this.id);
-      fill(place, found.length ? found.map(({ decision: each }) => decision(each)) : "Nothing was decided about it.");
+      fill(body, found.length ? found.map(({ decision: each }) => decision(each)) : "Nothing was decided about it.");
     } catch (error) {
-      fill(place, error.message);
+      fill(body, error.message);
     }
   }
 }
 
 /** A decision with each rule that was asked. */
-export function decision(each) {
+function decision(each) {
   const steps = each.steps?.length ? each.steps : ["no rule denies it"];
   const objects = new Set((each.violations ?? []).map((violation) => violation.rule));
   return h(

@@ -148,6 +148,78 @@ def test_a_shared_budget_is_a_bar_above_the_runs(person: Person, site: Site) -> 
     expect(tab.get_by_role("region", name="Shared budgets")).to_contain_text("200 left")
 
 
+def test_budgets_of_one_name_are_bars_of_their_own(person: Person, site: Site) -> None:
+    """A policy counted tokens and now counts tool calls: both budgets stay, once each, however often they change."""
+    usage = "steps: [{usage: {input_tokens: 300, output_tokens: 100}}, {say: done}]"
+    for amount in ("max_total_tokens: 1000", "max_tool_calls: 10"):
+        web_server.ran(site, usage, f"name: changed\nbudgets: [{{name: one, {amount}}}]\n")
+    tab = person.opens()
+    bars = tab.get_by_role("meter", name="changed/one")
+    expect(bars).to_have_count(2)
+    web_server.ran(site, usage, "name: changed\nbudgets: [{name: one, max_total_tokens: 1000}]\n")
+    expect(tab.get_by_text("800 of 1,000").first).to_be_visible()
+    expect(bars).to_have_count(2)
+
+
+def test_a_filtered_timeline_shows_what_matches_as_it_happens(person: Person, site: Site) -> None:
+    """A call arrives as a name; its input and its denial, which the filter asks for, come after it."""
+    script = ASKS + "  - {call: write, input: {path: later.txt, content: x}}\n"
+    with going(site, script, POLICY) as process, web_server.waits(process) as event:
+        tab = person.opens(f"#/run/{event['run_id']}")
+        expect(tab.locator(".call")).to_have_count(1)
+        tab.get_by_label("Search the timeline").fill("later.txt")
+        expect(tab.locator(".call")).to_be_hidden()
+        tab.get_by_text("Denied, asked", exact=True).click()
+        tab.get_by_role("button", name="Approve").click()
+        expect(tab.locator(".call", has_text="later.txt")).to_be_visible()
+        tab.get_by_role("button", name="Deny").click()
+        ends(site, event["run_id"])
+
+
+def test_a_run_is_read_with_the_keyboard(person: Person, site: Site) -> None:
+    """Its tabs are one stop, with arrow keys between them, and name their panels. Its facts stay selected while time
+    goes by; reasons that could not be fetched are fetched when they are opened again.
+    """
+    (run_id,) = {
+        event["run_id"] for event in web_server.ran(site, ASKS, "name: free\ntool_rules: [{deny: [bash]}]\n")
+    }
+    tab = person.opens()
+    tab.clock.install()
+    tab.evaluate("id => { location.hash = `#/run/${id}` }", run_id)
+    expect(tab.locator(".about .pill")).to_have_text("completed")
+    tab.locator(".facts code").first.evaluate("code => getSelection().selectAllChildren(code)")
+    tab.clock.run_for(3000)
+    assert tab.evaluate("() => getSelection().toString()") == run_id
+    tab.route("**/decisions", lambda route: route.abort(), times=1)
+    why = tab.locator(".call summary", has_text="Why")
+    why.click()
+    expect(tab.get_by_text("The server does not answer. Try again.")).to_be_visible()
+    why.click()
+    why.click()
+    expect(tab.locator(".steps").first).to_contain_text("no rule denies it")
+    tab.get_by_role("tab", name="Timeline").focus()
+    tab.keyboard.press("ArrowRight")
+    expect(tab.get_by_role("tab", name="Policies in force", selected=True)).to_be_focused()
+    expect(tab.get_by_role("tabpanel", name="Policies in force")).to_contain_text("tool_rules:")
+    tab.keyboard.press("Shift+Tab")
+    expect(tab.get_by_role("tab", name="Timeline")).not_to_be_focused()
+    person.wrong.clear()  # the browser reports the request that failed
+
+
+def test_earlier_runs_are_offered_while_there_is_a_page_of_them(person: Person) -> None:
+    """The list has up to 500 runs: a button that could show no more is not there."""
+    tab = person.opens()
+    tab.route("**/api/runs?*", lambda route: route.fulfill(json={"runs": [], "next": "run_earlier"}))
+    with tab.expect_response("**/api/runs?*q=many*"):
+        tab.get_by_label("Search runs").fill("many")
+    button = tab.get_by_role("button", name="Show earlier runs")
+    for limit in range(50, 500, 50):
+        expect(button).to_be_visible()
+        with tab.expect_response(f"**/api/runs?*limit={limit + 50}*"):
+            button.click()
+    expect(button).to_be_hidden()
+
+
 def test_a_call_is_denied_with_a_text_for_the_model(person: Person, site: Site) -> None:
     """On the run's own page, live; the text reaches the model."""
     with waiting(site) as run_id:
@@ -199,6 +271,28 @@ def test_a_second_tap_does_not_answer_the_next_call(person: Person, site: Site) 
         expect(tab.locator("body")).to_have_attribute("lang", "DIV")
         tab.get_by_role("button", name="Approve").click()
         assert ends(site, event["run_id"])[-1]["type"] == "run_completed"
+
+
+def test_cards_that_move_again_stay_still_for_as_long(person: Person) -> None:
+    """The delay is counted from the last move, not the first."""
+    tab = person.opens("#/approvals")
+    tab.clock.install()
+    tab.evaluate(
+        """async () => {
+            const { showCards } = await import("/page/approvals.js");
+            const { Keyed, h } = await import("/page/dom.js");
+            const list = document.body.appendChild(h("div", { id: "cards" }));
+            const cards = new Keyed(list, (each) => each, () => ({ element: h("article"), show() {} }));
+            window.move = (...ids) => showCards(cards, ids);
+        }"""
+    )
+    tab.evaluate("() => { move(1) }")
+    tab.clock.run_for(500)
+    tab.evaluate("() => { move(2) }")
+    tab.clock.run_for(500)
+    expect(tab.locator("#cards")).to_have_class("moved")
+    tab.clock.run_for(500)
+    expect(tab.locator("#cards")).to_have_class("")
 
 
 def test_a_late_answer_is_reported(person: Person, site: Site) -> None:
@@ -270,6 +364,24 @@ def test_the_kill_switch_is_set_and_lifted(person: Person, site: Site) -> None:
         tab.get_by_role("button", name="Lift").click()
         expect(other.get_by_role("alert")).to_be_hidden()
         assert any(event["type"] == "run_completed" for event in web_server.ran(site, hello, POLICY))
+
+
+def test_starts_are_frozen_while_runs_go_on(person: Person, site: Site) -> None:
+    """What was done is reported, and nothing can be confirmed that would do nothing."""
+    tab = person.opens()
+    tab.keyboard.press("s")
+    tab.locator("#stop-scope").select_option("tenant")
+    tab.get_by_label("Which: name, id, or NAME=VALUE").fill("frozen")
+    tab.get_by_label("Cancel what runs now").uncheck()
+    freeze = tab.get_by_role("button", name="Freeze", exact=True)
+    tab.get_by_label("Freeze starts").uncheck()
+    expect(freeze).to_be_disabled()
+    tab.get_by_label("Freeze starts").check()
+    freeze.click()
+    expect(tab.get_by_role("alert")).to_contain_text("No run of tenant frozen starts")
+    expect(tab.locator(".toast")).to_have_text("Starts are frozen")
+    tab.get_by_role("button", name="Lift").click()
+    expect(tab.get_by_role("alert")).to_be_hidden()
 
 
 def test_the_list_marks_runs_with_violations_and_has_their_dates(person: Person, site: Site) -> None:
