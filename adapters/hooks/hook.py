@@ -381,12 +381,17 @@ class Hook:
                 self._end_calls([call_id], output)
 
     def _end_with_their_scripts(self) -> None:
-        """Record that calls are over whose script is, and keep which scripts may have made this one."""
+        """Record that calls are over whose script is, and keep which scripts may have made this one. A command may
+        outlive its script, and its end is reported.
+        """
         log, scripts = self._input.transcript_path, self._client.scripts(self._input)
+        tool = self._client.tool(self._input.tool_name)
+        outlives = tool is not None and "bash" in tool.acts
         if scripts:
             made_by = {id: by for id, by in self._session.made_by.items() if id in self._session.machine.calls}
             self._end_calls([id for id, (of, by) in made_by.items() if of == log and not by & scripts])
-            self._session.made_by = {**made_by, self._input.tool_use_id: (log, scripts)}
+            this = {} if outlives else {self._input.tool_use_id: (log, scripts)}
+            self._session.made_by = made_by | this
 
     def _end_calls(self, call_ids: Iterable[str], error: Any = "no hook reported that it ran") -> None:
         """Of these calls, those without an outcome count as failed: most of them never ran."""

@@ -122,6 +122,19 @@ def test_a_call_of_a_script_that_is_still_running_has_not_failed(agent: Scripted
     assert outputs == ["meanwhile\n", "late\n", "end\n"]
 
 
+def test_a_command_that_outlives_its_script_is_over_with_its_own_end(agent: Scripted) -> None:
+    """A script polls it for another."""
+    agent.install(policy="{name: p}")
+    agent.run(
+        'store("s", (await tools.exec_command({cmd: "sleep 1; exit 3", yield_time_ms: 250})).session_id);',
+        bash("echo meanwhile"),
+        'text(await tools.write_stdin({session_id: load("s"), chars: "", yield_time_ms: 5000}));',
+    )
+
+    assert recorded(agent.store, *ENDS) == ["tool_call_completed", "tool_call_failed"]
+    assert [end["error"]["exit_code"] for end in agent.events("tool_call_failed")] == [3]
+
+
 def test_tokens_count_before_a_call_of_a_script(agent: Scripted) -> None:
     """Including those of the response with the script: 120 each, of 300."""
     agent.install(policy="{name: p, limits: {max_total_tokens: {max: 300, action: deny}}}")
