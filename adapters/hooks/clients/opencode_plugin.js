@@ -1,13 +1,13 @@
 // Written by `proctor hook install`; `proctor hook uninstall` removes it.
 import { spawn } from "node:child_process"
 
-const WORDS = PROCTOR_HOOK
+const COMMAND = PROCTOR_HOOK
 
-function started(event) {
+function runHook(event) {
   return new Promise((resolve, reject) => {
     // A folder's `.env` would change how it starts.
     const env = { HOME: process.env.HOME }
-    const child = spawn(WORDS[0], WORDS.slice(1), { stdio: ["pipe", "pipe", "ignore"], env })
+    const child = spawn(COMMAND[0], COMMAND.slice(1), { stdio: ["pipe", "pipe", "ignore"], env })
     let text = ""
     child.on("error", reject)
     child.stdin.on("error", reject)
@@ -25,22 +25,22 @@ function started(event) {
 }
 
 const REFUSED = "This could not be checked against the policy, so it is denied."
-const places = new Map()
+const sessions = new Map()
 const counted = new Map()
 const unsent = new Map()
 const commands = new Map()
 const running = new Set()
 
 export const Proctor = async ({ client, directory }) => {
-  const telling = new Set()
+  const observing = new Set()
 
   // A subagent has a session of its own, below the one that a person prompts.
-  async function place(id) {
-    if (!places.has(id)) {
+  async function sessionOf(id) {
+    if (!sessions.has(id)) {
       const { data } = await client.session.get({ path: { id } })
-      places.set(id, data.parentID ? { session: (await place(data.parentID)).session, agent: id } : { session: id })
+      sessions.set(id, data.parentID ? { session: (await sessionOf(data.parentID)).session, agent: id } : { session: id })
     }
-    return places.get(id)
+    return sessions.get(id)
   }
 
   // What responses used goes with the next hook of the session.
@@ -52,24 +52,24 @@ export const Proctor = async ({ client, directory }) => {
     const tokens = now.map((count, n) => Math.max(0, count - before[n]))
     counted.set(info.id, now)
     if (!tokens.some(Boolean)) return
-    const { session, agent } = await place(info.sessionID)
+    const { session, agent } = await sessionOf(info.sessionID)
     unsent.set(session, [...(unsent.get(session) ?? []), { model: info.modelID, below: agent !== undefined, tokens }])
   }
 
   async function hook(id, event) {
-    const { session, agent } = await place(id)
+    const { session, agent } = await sessionOf(id)
     const used = unsent.get(session) ?? []
     unsent.delete(session)
     try {
-      return await started({ ...event, session, agent, directory, used })
+      return await runHook({ ...event, session, agent, directory, used })
     } catch (error) {
       unsent.set(session, [...used, ...(unsent.get(session) ?? [])])
       throw error
     }
   }
 
-  async function judged(id, event) {
-    await Promise.all(telling)
+  async function gate(id, event) {
+    await Promise.all(observing)
     const answer = await hook(id, event).catch(() => ({ deny: REFUSED }))
     if (answer.deny) throw new Error(answer.deny)
   }
@@ -78,30 +78,30 @@ export const Proctor = async ({ client, directory }) => {
   async function failed({ type, tool, callID: call, sessionID, state }) {
     if (type !== "tool" || state.status !== "error" || !running.delete(call)) return
     const result = { output: state.error, exit: null }
-    await hook(sessionID, { event: "tool.execute.after", tool, call, args: state.input, result }).catch(() => {})
+    await hook(sessionID, { event: "tool.execute.after", tool, call, args: state.input, result })
   }
 
-  async function told({ type, properties }) {
+  async function observe({ type, properties }) {
     if (type === "message.part.updated") await failed(properties.part)
-    if (type === "message.updated") await count(properties.info).catch(() => {})
+    if (type === "message.updated") await count(properties.info)
     if (type !== "session.idle" && type !== "session.deleted") return
     const id = properties.sessionID ?? properties.info?.id
-    if (places.get(id)?.agent === undefined) await hook(id, { event: type }).catch(() => {})
+    if (sessions.get(id)?.agent === undefined) await hook(id, { event: type })
   }
 
   return {
     // Its template becomes the prompt: the person has typed its name and what is behind it.
-    "command.execute.before": async ({ command, arguments: given, sessionID }) => {
-      commands.set(sessionID, `/${command} ${given}`)
+    "command.execute.before": async ({ command, arguments: typed, sessionID }) => {
+      commands.set(sessionID, `/${command} ${typed}`)
     },
     "chat.message": async (input, output) => {
       const typed = output.parts.filter((part) => part.type === "text" && !part.synthetic).map((part) => part.text)
       const prompt = commands.get(input.sessionID) ?? typed.join("\n")
       commands.delete(input.sessionID)
-      await judged(input.sessionID, { event: "chat.message", prompt })
+      await gate(input.sessionID, { event: "chat.message", prompt })
     },
     "tool.execute.before": async ({ tool, sessionID, callID: call }, output) => {
-      await judged(sessionID, { event: "tool.execute.before", tool, call, args: output.args })
+      await gate(sessionID, { event: "tool.execute.before", tool, call, args: output.args })
       running.add(call)
     },
     "tool.execute.after": async ({ tool, sessionID, callID: call, args }, output) => {
@@ -111,12 +111,12 @@ export const Proctor = async ({ client, directory }) => {
       await hook(sessionID, { event: "tool.execute.after", tool, call, args, result }).catch(() => {})
     },
     event: async ({ event }) => {
-      const done = told(event)
-      telling.add(done)
+      const done = observe(event).catch(() => {}) // what it cannot report, or read, holds up no call
+      observing.add(done)
       await done
-      telling.delete(done)
+      observing.delete(done)
     },
     // opencode waits for this before it ends, and for no event: `opencode run` ends as soon as its session is idle.
-    dispose: () => Promise.all(telling),
+    dispose: () => Promise.all(observing),
   }
 }

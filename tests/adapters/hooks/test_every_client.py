@@ -1,6 +1,10 @@
 """Properties of every client's hooks, as written into its settings file."""
 
 import json
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -67,6 +71,27 @@ def test_the_plugin_denies_with_the_hooks_text() -> None:
     assert f"const REFUSED = {json.dumps(REFUSED)}" in text
     assert "setTimeout" not in text
     assert "AbortSignal" not in text
+
+
+CALL = """
+const { Proctor } = await import(process.argv[1])
+const client = { session: { get: async () => ({ data: {} }) } }
+const hooks = await Proctor({ client, directory: "/" })
+await hooks.event({ event: { type: "message.part.updated", properties: {} } }).catch(() => {})
+const call = { tool: "bash", sessionID: "s", callID: "c" }
+await hooks["tool.execute.before"](call, { args: {} }).catch((error) => console.log(error.message))
+"""
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="apt-get install nodejs")
+def test_an_event_of_another_form_does_not_decide_on_the_calls_after_it(tmp_path: Path) -> None:
+    """The hook still does, of whichever version opencode is."""
+    file = tmp_path / "proctor.mjs"
+    file.write_text(plugin(shlex.join(["/bin/sh", "-c", """cat >/dev/null; echo '{"deny": "no shell here"}'"""])))
+    node = ["node", "--input-type=module", "--eval", CALL, str(file)]
+    found = subprocess.run(node, capture_output=True, text=True, timeout=60, check=True)
+
+    assert found.stdout == "no shell here\n"
 
 
 def test_every_client_with_hooks_has_its_tools_and_its_name_on_the_command_line() -> None:
