@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tomllib
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -104,6 +105,14 @@ def steps() -> list[tuple[str, str]]:
     text = re.sub(r"\\\n", " ", (FILES / "Containerfile").read_text())
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#")]
     return [(line.split()[0], line.partition(" ")[2].strip()) for line in lines]
+
+
+def test_nobody_can_guess_the_token_of_a_digest_on_a_page() -> None:
+    """Whoever copies the file would let in everybody who does."""
+    pages = "".join(page.read_text() for page in (ROOT / "docs").rglob("*.md"))
+    guesses = ("foo", "bar", "hello", "test", "token", "secret", "password", "changeme", "dashboard", "proctor", "")
+
+    assert [guess for guess in guesses if sha256(guess.encode()).hexdigest() in pages] == []
 
 
 def test_the_image_is_not_root_writes_to_its_volume_and_contains_all_sources() -> None:
