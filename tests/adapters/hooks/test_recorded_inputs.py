@@ -18,7 +18,7 @@ from proctor.adapters.hooks.clients import CLIENTS, codex_trust
 from proctor.adapters.hooks.settings import install, settings_with_hooks, uninstall
 from proctor.policies.events.run_events import ToolCallCompleted, ToolCallFailed, ToolOutcome
 from proctor.supervisor.control import approval_inbox
-from proctor.supervisor.errors import UsageError
+from proctor.supervisor.errors import ApprovalError, UsageError
 from proctor.supervisor.ports.processes import as_owner
 from proctor.supervisor.ports.stored_types import CLIENT, ApprovalAnswer
 from proctor.supervisor.testing.fakes import PATIENCE_S
@@ -203,6 +203,22 @@ def test_the_answer_to_a_call_that_waits_is_no_others(
         if event.type.startswith("tool_approval")
     ]
     assert closed[1:] == ["tool_approval_granted" if granted else "tool_approval_expired"]
+
+
+@pytest.mark.parametrize("agent", [name for name, client in CLIENTS.items() if client.asks and client.hears is None])
+def test_a_question_that_the_client_alone_asks_is_not_answered_elsewhere(agent: str, tmp_path: Path) -> None:
+    """Nobody would tell it of the answer, which would count before its person's."""
+    session = Session(agent, tmp_path)
+    session.call("make deploy")
+    (request,) = in_store(tmp_path / "store.db", approval_inbox.pending)
+    by_ana = ApprovalAnswer(granted=True, by="ana")
+    with pytest.raises(ApprovalError) as raised:
+        in_store(
+            tmp_path / "store.db", lambda store: approval_inbox.record_answer(store, request.approval_id, by_ana)
+        )
+    session.decider.close()
+
+    assert raised.value.kind == "asks_itself"
 
 
 @pytest.mark.parametrize("agent", [name for name, client in CLIENTS.items() if not client.asks])

@@ -10,11 +10,12 @@ import pytest
 from supervised import OPEN, around
 
 from proctor.policies import RunContext
-from proctor.policies.events import RunCancelled, RunStarted
+from proctor.policies.events import RunCancelled, RunFailed, RunStarted
 from proctor.supervisor import KillOutcome, KillSwitch, MemoryStore, RunHandle, Supervisor
 from proctor.supervisor.api.run_once import create_run, execute_run, run_once
 from proctor.supervisor.errors import StartsBlockedError, StoreError, UsageError
 from proctor.supervisor.ports.stored_types import Block, Cancel, Owner, RunInfo, UnblockStarts
+from proctor.supervisor.store.invariants import AGAIN, create_next
 from proctor.supervisor.testing.fakes import PATIENCE_S, FakeAdapter, Pause
 
 pytestmark = pytest.mark.anyio
@@ -66,6 +67,44 @@ async def test_only_the_runs_of_a_scope_are_cancelled(scope: dict[str, Any], end
     assert summary(outcomes) == [(handles[n].run_id, "cancelled", True) for n in ends]
     assert going == [n for n in range(3) if n not in ends]
     assert reasons == ["maintenance"] * len(ends)
+
+
+RETRIED = RunInfo(run_id="r", session_id="s", spec={"prompt": "go", AGAIN: {"times": 1}})
+
+
+async def lose(store: MemoryStore) -> None:
+    """The run is lost, and its retry created."""
+    await store.append([RunStarted(run_id="r", session_id="s"), RunFailed(run_id="r", session_id="s")])
+    await create_next(store, RETRIED)
+
+
+async def test_the_id_of_a_lost_run_names_its_retry() -> None:
+    """Only that one is ordered to end."""
+    store = MemoryStore()
+    await store.create_run(RETRIED)
+    await lose(store)
+    outcomes = await KillSwitch(store).kill(by="ana", run_id="r")
+
+    assert summary(outcomes) == [("r.2", "cancelled", True)]
+    assert [command.value for command in await store.commands() if isinstance(command, Cancel)] == ["r.2"]
+
+
+@pytest.mark.parametrize("scope", [{"run_id": "r"}, {"everything": True}])
+async def test_a_run_that_is_created_just_before_the_command_is_cancelled_too(scope: dict[str, Any]) -> None:
+    """As the retry of one that was lost meanwhile."""
+    lost: list[None] = []
+
+    async def late(send_command: Any, command: Any) -> Any:
+        if not lost:
+            lost.append(None)
+            await lose(store)
+        return await send_command(command)
+
+    store = around(send_command=late)
+    await store.create_run(RETRIED)
+    outcomes = await KillSwitch(store).kill(by="ana", **scope)
+
+    assert summary(outcomes) == [("r", "failed", True), ("r.2", "cancelled", True)]
 
 
 async def test_a_run_that_does_not_end_in_time_is_reported_with_its_owner() -> None:

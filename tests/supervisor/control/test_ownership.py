@@ -15,6 +15,7 @@ from supervised import OPEN, around, denying
 
 from proctor.policies import Limits, Policy
 from proctor.policies import events as ev
+from proctor.policies.events.calls import input_digest
 from proctor.supervisor import KillSwitch, MemoryStore, Supervisor, create_run, execute_run, run_once
 from proctor.supervisor.control.approval_inbox import answer, pending
 from proctor.supervisor.control.ownership import LEASE_S, Ownership, reap, withdraw_created
@@ -412,6 +413,22 @@ async def test_a_cancel_between_creation_and_start_is_honoured() -> None:
         assert adapter.launches == []
 
 
+@anyone
+async def test_an_approval_of_a_run_that_nobody_owns_is_not_answered() -> None:
+    """Nobody would act on it."""
+    store = MemoryStore()
+    ids: dict[str, Any] = {"run_id": "r", "session_id": "s"}
+    request = ev.ToolApprovalRequested(
+        **ids, approval_id="r.1", tool_call_id="c", tool_name="x", input_digest=input_digest({}), held=True
+    )
+    await store.append([ev.RunStarted(**ids), request])
+    with pytest.raises(ApprovalError, match="nobody owns its run") as raised:
+        await answer(store, "r.1", ApprovalAnswer(granted=True, by="ana"))
+
+    assert raised.value.kind == "owner_gone"
+    assert len(await pending(store)) == 1
+
+
 def recording_reads(reads: list[list[int]]) -> Any:
     """A store's method `commands` that also appends the number of each returned command."""
 
@@ -450,6 +467,62 @@ async def test_each_command_is_read_once_without_polling(autojump_clock: object)
         await handle.wait()
 
     assert reads == [[1], [2]]
+
+
+@pytest.mark.trio
+async def test_an_unreadable_command_delays_none_behind_it(autojump_clock: object) -> None:
+    """The readable ones before it are given first, as stores do."""
+
+    async def commands(usual: Any, *, after: int = 0) -> Any:
+        found = await usual(after=after)
+        if found and found[0].number == 2:
+            raise StoreError("command 2 was changed", kind="no_command")
+        return [command for command in found if command.number < 2] or found
+
+    store = around(commands=commands)
+    async with Supervisor(store) as supervisor:
+        handle = await supervisor.start(FakeAdapter([Pause(30)]), "go", policies=[OPEN])
+        await trio.testing.wait_all_tasks_blocked()
+        for value in ("other", "unreadable", handle.session_id):
+            await store.send_command(Cancel(scope="session", value=value))
+        began = trio.current_time()
+        result = await handle.wait()
+
+    assert result.status == "cancelled"
+    assert trio.current_time() - began < 5
+
+
+@anyone
+async def test_an_owner_that_is_registered_after_it_left_does_not_stay() -> None:
+    """Its supervisor was left while the store was slow: nobody would renew the lease."""
+    registering, goes_on = anyio.Event(), anyio.Event()
+    kinds: list[str] = []
+    registered: list[Owner] = []
+
+    async def register(usual: Any, *given: Any, **lease: Any) -> Any:
+        registering.set()
+        await goes_on.wait()
+        return await usual(*given, **lease)
+
+    store = around(register=register)
+    ownership = Ownership(store, logger(), registered=registered.append)
+
+    async def own() -> None:
+        try:
+            await ownership.owner()
+        except StoreError as error:
+            kinds.append(error.kind)
+
+    with anyio.fail_after(PATIENCE_S):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(own)
+            await registering.wait()
+            await ownership.leave()
+            goes_on.set()
+
+    assert (kinds, registered, ownership.epoch) == (["closed"], [], 0)
+    with pytest.raises(StoreError, match="no owner with a lease"):
+        await store.renew(1, lease_s=LEASE_S)
 
 
 @anyone

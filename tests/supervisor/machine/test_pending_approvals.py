@@ -399,23 +399,29 @@ async def test_an_approvers_answer_for_another_input_is_logged(
     assert "another input than the one answered" in logged
 
 
-@pytest.mark.parametrize("over", [False, True], ids=["going on", "over"])
-async def test_a_call_that_ran_without_a_gate_can_be_answered_for_the_record(over: bool) -> None:
-    """The request has the input and its digest. A later approval allows nothing, and the request is in no list."""
+@pytest.mark.parametrize("when", ["going on", "over", "left"])
+async def test_a_call_that_ran_without_a_gate_can_be_answered_for_the_record(when: str) -> None:
+    """The request has the input and its digest. A later approval allows nothing, and the request is in no list. Of a
+    run that is over, no owner need be there.
+    """
     store = MemoryStore()
-    adapter = FakeAdapter([Ask(name="bash", input={"command": "ls"}), *(() if over else (Pause(),))], gate="none")
+    steps = [Ask(name="bash", input={"command": "ls"}), *([Pause()] if when == "going on" else ())]
+    yes = ApprovalAnswer(granted=True, by="ana")
     async with Supervisor(store) as supervisor:
-        handle = await supervisor.start(adapter, "go", policies=[ASKING])
-        if over:
+        handle = await supervisor.start(FakeAdapter(steps, gate="none"), "go", policies=[ASKING])
+        if when != "going on":
             await handle.wait()
         await anyio.wait_all_tasks_blocked()
         (request,) = of_type([e async for e in store.read(handle.session_id)], ev.ToolApprovalRequested)
         waiting = await pending(store)
-        await answer(store, request.approval_id, ApprovalAnswer(granted=True, by="ana"))
-        await anyio.wait_all_tasks_blocked()
-        while not of_type([e async for e in store.read(handle.session_id)], ev.ToolApprovalGranted):
-            await checkpoint()
+        if when != "left":
+            await answer(store, request.approval_id, yes)
+            await anyio.wait_all_tasks_blocked()
+            while not of_type([e async for e in store.read(handle.session_id)], ev.ToolApprovalGranted):
+                await checkpoint()
         await handle.cancel()
+    if when == "left":
+        await answer(store, request.approval_id, yes)
     record = [event async for event in store.read(handle.session_id)]
     (granted,) = of_type(record, ev.ToolApprovalGranted)
 

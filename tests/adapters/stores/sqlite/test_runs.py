@@ -265,6 +265,8 @@ async def test_an_unreadable_command_does_not_hide_later_ones(tmp_path: Path) ->
             connection.execute("UPDATE instructions SET data = x'00' WHERE number = (SELECT number FROM blocks)")
         with pytest.raises(StoreError, match=r"command 4 was changed, or is of another version: "):
             await supervisor.start(FakeAdapter(), "go", policies=policies)
+        with pytest.raises(StoreError, match="command 4 was changed"):
+            await supervisor.switch.lift(by="ana", tenant="acme")
         await supervisor.switch.lift(by="ana", everything=True)
         handle = await supervisor.start(FakeAdapter(), "go", policies=policies)
         assert (await handle.wait()).status == "completed"
