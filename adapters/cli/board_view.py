@@ -276,7 +276,7 @@ _ASKED = {
     "find": "Enter shows only rows with this text",
 }
 _HINTS = {
-    "board": "j k select  Enter details  a approve  d deny  x cancel  / find  ? keys  q leave",
+    "board": "? keys  q leave  j k select  Enter details  a approve  d deny  x cancel  / find",
     "details": "a approve   d deny   x cancel   Escape back",
     "keys": "Escape back",
 }

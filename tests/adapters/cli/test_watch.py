@@ -153,10 +153,16 @@ def test_rows_are_found_selected_and_opened(cli: Any, waiting: str, terminal: An
 
 def test_a_small_terminal_keeps_the_selection_visible(cli: Any, waiting: str, terminal: Any) -> None:
     """With eight rows of forty columns, the question is at the bottom, and the rest of a long call is one
-    key away.
+    key away; so are all keys, and the way out.
     """
     board = terminal(columns=40, rows=8)
-    board.does(("", "1 waiting"), ("j", "> waiting"), ("k\r", "more lines"), ("jjjjjjjjjjjjjjj", "expires"))
+    board.does(
+        ("", "? keys  q leave"),
+        ("", "1 waiting"),
+        ("j", "> waiting"),
+        ("k\r", "more lines"),
+        ("jjjjjjjjjjjjjjj", "expires"),
+    )
 
 
 def test_a_terminal_without_cursor_control_prints_the_current_state_once(ran: Any, terminal: Any) -> None:
