@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 import anyio
 import msgspec
 from sse_starlette import EventSourceResponse, ServerSentEvent
+from starlette.datastructures import State
 from starlette.types import Receive, Scope, Send
 
 from proctor.policies.diagram import draw_mermaid
@@ -227,38 +228,41 @@ def _streaming(request: ApiRequest, messages: AsyncGenerator[ServerSentEvent]) -
     if state.streams >= MOST_STREAMS:
         return refused(503, "too_many", f"{MOST_STREAMS} streams are open already")
 
-    async def counted() -> AsyncIterator[ServerSentEvent]:
-        state.streams += 1
+    async def opened() -> AsyncIterator[ServerSentEvent]:
+        yield ServerSentEvent(comment="open", sep="\n")
         try:
-            yield ServerSentEvent(comment="open", sep="\n")
             async with aclosing(messages):
                 async for message in messages:
                     yield message
         except StoreError as error:  # whoever reads asks again, and is told why
             logger().warning("web.stream_ended", why=str(error))
-        finally:
-            state.streams -= 1
 
-    return _Stream(counted(), state.closing)
+    return _Stream(opened(), state)
 
 
 class _Stream(EventSourceResponse):
-    """Ends cleanly when the server stops, so that readers connect again elsewhere, or later."""
+    """Is counted while it is open; ends cleanly when the server stops, so that readers connect again elsewhere, or
+    later.
+    """
 
-    def __init__(self, messages: AsyncIterator[ServerSentEvent], closing: anyio.Event) -> None:
+    def __init__(self, messages: AsyncIterator[ServerSentEvent], state: State) -> None:
         super().__init__(messages, ping=PING_S, sep="\n")
-        self._closing = closing
+        self._state = state
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._end, tasks.cancel_scope)
-            await super().__call__(scope, receive, send)
-            tasks.cancel_scope.cancel()
-        if self._closing.is_set():
+        self._state.streams += 1  # before anything is awaited: others that come meanwhile are to see it
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._end, tasks.cancel_scope)
+                await super().__call__(scope, receive, send)
+                tasks.cancel_scope.cancel()
+        finally:
+            self._state.streams -= 1
+        if self._state.closing.is_set():
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _end(self, scope: anyio.CancelScope) -> None:
-        await self._closing.wait()
+        await self._state.closing.wait()
         scope.cancel()
 
 
@@ -343,7 +347,7 @@ async def me(request: ApiRequest) -> views.Me:
     import proctor
 
     who = request.who
-    return views.Me(name=who.name, roles=who.roles, groups=who.groups, version=getattr(proctor, "__version__", ""))
+    return views.Me(name=who.name, roles=who.roles, groups=who.groups, version=proctor.__version__)
 
 
 @operation("GET", "/api/budgets", views.BudgetList)

@@ -17,12 +17,14 @@ import psutil
 import pytest
 import web_server
 from postgres_server import OwnServer, needs_own_server
+from starlette.types import ASGIApp, Message, Scope, Send
 from web_server import ANA, EVE
 
 from proctor.adapters.operations.identities import one_token
+from proctor.adapters.web import api_runs
 from proctor.adapters.web.api_control import KEPT_S, StoreHealth
 from proctor.adapters.web.auth import AT_MOST, WINDOW_S, TooManyTriesError, Tries
-from proctor.adapters.web.server import OPERATIONS
+from proctor.adapters.web.server import OPERATIONS, application
 from proctor.supervisor import MemoryStore, RunInfo
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
@@ -45,6 +47,49 @@ def test_anyone_may_read_the_health_and_nothing_else(site: web_server.Site) -> N
     assert site.ask("GET", "/healthz/", token=None).status == 401
     assert site.ask("GET", "/healthz?secrets=1", token=None).status == 400
     assert site.ask("GET", "/api/runs", headers={"Host": "10.0.0.7:80"}).status == 421
+
+
+@pytest.mark.anyio
+async def test_streams_that_begin_at_once_are_counted_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bound holds for requests that come together, before any of them has sent a message."""
+    monkeypatch.setattr(api_runs, "MOST_STREAMS", 1)
+    tokens, token = one_token(None)
+    statuses: list[int] = []
+    scope: Scope = {
+        "type": "http",
+        "method": "GET",
+        "path": "/api/changes",
+        "raw_path": b"/api/changes",
+        "query_string": b"",
+        "headers": [(b"host", b"127.0.0.1:1"), (b"authorization", f"Bearer {token}".encode())],
+    }
+
+    async def send(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            statuses.append(message["status"])
+
+    with anyio.fail_after(PATIENCE_S):
+        async with MemoryStore() as store, anyio.create_task_group() as tasks:
+            app = application(store, tokens, ["http://127.0.0.1:1"], closing=anyio.Event())
+            for _ in range(3):
+                tasks.start_soon(request, app, dict(scope), send)
+            await anyio.wait_all_tasks_blocked()
+            tasks.cancel_scope.cancel()
+
+    assert sorted(statuses) == [200, 503, 503]
+
+
+async def request(app: ASGIApp, scope: Scope, send: Send) -> None:
+    """Send a request without a body to an application, and stay."""
+    messages = iter([{"type": "http.request", "body": b"", "more_body": False}])
+
+    async def receive() -> Message:
+        if (message := next(messages, None)) is not None:
+            return message
+        await anyio.sleep_forever()
+        raise AssertionError
+
+    await app(scope, receive, send)
 
 
 @pytest.mark.parametrize("done", ["removed", "replaced"])
