@@ -102,7 +102,10 @@ def echo_json(value: Any) -> None:
 def echo_rows(rows: Iterable[tuple[Any, str]], *, as_json: bool, none: str = "") -> None:
     """Print each row as a line of JSON, or in words; `none` is what people are told where there is no row."""
     for data, words in rows:
-        echo_json(data) if as_json else echo(words)
+        if as_json:
+            echo_json(data)
+        else:
+            echo(words)
         none = ""
     if none and not as_json:
         note(none)

@@ -218,9 +218,11 @@ class Fleet:
     ) -> None:
         self._subscriptions.close()
         with anyio.CancelScope(shield=True):
-            await run_sync(self._placing.disconnect)
-            if self._own is not None:
-                await self._own.aclose()
+            try:
+                await run_sync(self._placing.disconnect)
+            finally:
+                if self._own is not None:
+                    await self._own.aclose()
 
     async def up(self, workers: int, *, max_running: int = 100) -> list[WorkerStatus]:
         """Start workers until there are this many, spread over the nodes. To remove workers, use `drain`.

@@ -28,7 +28,7 @@ class HostedWorker:
     """A Ray actor: its calls return at once; its worker, on the store of that name, runs in a thread of its own."""
 
     def __init__(self, store: str, max_running: int) -> None:
-        self._place = store
+        self._store = store
         self._worker: Worker | None = None
         self._max_running = max_running
         self._draining = threading.Event()
@@ -79,7 +79,7 @@ class HostedWorker:
                 self._draining.wait(RETRY_S)
 
     async def _run(self) -> None:
-        store = open_store(self._place)
+        store = open_store(self._store)
         try:
             worker = Worker(store, max_running=self._max_running)
             self._worker, self._error = worker, ""
@@ -206,7 +206,8 @@ class Placing:
         ray = self.connect()
         names = self._names()
         pending = {name: actor.status.remote() for name in names if (actor := self._actor(name)) is not None}
-        ray.wait(list(pending.values()), num_returns=len(pending), timeout=ANSWER_S) if pending else None
+        if pending:
+            ray.wait(list(pending.values()), num_returns=len(pending), timeout=ANSWER_S)
         return [self._worker_status(name, pending.get(name)) for name in names]
 
     def drain(self, name: str) -> None:

@@ -96,7 +96,7 @@ def _network(client: str) -> str:
     return str(mapped) if mapped is not None else address.exploded[:19]
 
 
-MOST_BODY = 64 * 1024
+MAX_BODY = 64 * 1024
 """How many bytes a request's body may have."""
 OPEN_PATHS = ("/", "/openapi.json")
 """Paths that need no token, like the page's files, as they show nothing of any run."""

@@ -20,7 +20,7 @@ from proctor.supervisor.errors import ApprovalError, StoreError, UsageError
 
 from ..operations.identities import Identity, Role
 from ..operations.service import ConflictError, MissingError, OperatorService
-from .auth import MOST_BODY, Refusal, refused
+from .auth import MAX_BODY, Refusal, refused
 
 _encode = msgspec.json.Encoder(enc_hook=str).encode
 
@@ -40,7 +40,7 @@ class ApiRequest(NamedTuple):
     http: Request
 
 
-Handle: TypeAlias = Callable[[ApiRequest], Coroutine[Any, Any, msgspec.Struct | Response]]
+Handler: TypeAlias = Callable[[ApiRequest], Coroutine[Any, Any, msgspec.Struct | Response]]
 
 
 class Operation(NamedTuple):
@@ -54,7 +54,7 @@ class Operation(NamedTuple):
     path: str
     name: str
     summary: str
-    handle: Handle
+    handle: Handler
     answer: type[msgspec.Struct]
     role: Role | None = "see"
     query: type[msgspec.Struct] = NoParameters
@@ -64,10 +64,10 @@ class Operation(NamedTuple):
     status: int = 200
 
 
-def operation(method: str, path: str, answer: type[msgspec.Struct], **more: Any) -> Callable[[Handle], Operation]:
+def operation(method: str, path: str, answer: type[msgspec.Struct], **more: Any) -> Callable[[Handler], Operation]:
     """Make an operation of its handler, whose name and docstring become the operation's."""
 
-    def made(handle: Handle) -> Operation:
+    def made(handle: Handler) -> Operation:
         return Operation(method, path, handle.__name__, handle.__doc__ or "", handle, answer, **more)
 
     return made
@@ -154,8 +154,8 @@ async def _body(request: Request, wanted: type[msgspec.Struct] | None) -> Any:
     data = bytearray()
     async for chunk in request.stream():
         data += chunk
-        if len(data) > MOST_BODY:
-            raise TooLargeError(f"a body has at most {MOST_BODY:,} bytes")
+        if len(data) > MAX_BODY:
+            raise TooLargeError(f"a body has at most {MAX_BODY:,} bytes")
     if wanted is None:
         return None
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()

@@ -92,7 +92,7 @@ def _by_method(found: dict[str, Endpoint]) -> Endpoint:
 def _version() -> str:
     import proctor
 
-    return str(getattr(proctor, "__version__", "0"))
+    return proctor.__version__
 
 
 _FILES = {each.name: each.read_bytes() for each in PAGE.iterdir() if each.is_file()}

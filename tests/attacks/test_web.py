@@ -11,7 +11,7 @@ import web_server
 from loopback import raw
 from web_server import ANA, BEN, EVE, Site
 
-from proctor.adapters.web.auth import AT_MOST, HEADERS, MOST_BODY
+from proctor.adapters.web.auth import AT_MOST, HEADERS, MAX_BODY
 from proctor.adapters.web.server import OPERATIONS
 
 POLICY = """\
@@ -185,7 +185,7 @@ def test_no_other_file_is_served(site: Site, path: str) -> None:
 
 def test_a_body_beyond_its_bound_is_rejected(site: Site) -> None:
     """Whether its length is declared or not. Only the bound is kept in memory."""
-    large = b'{"reason": "' + b"x" * MOST_BODY + b'"}'
+    large = b'{"reason": "' + b"x" * MAX_BODY + b'"}'
     chunk = b"%x\r\n%s\r\n" % (len(large), large)
     request = (
         f"POST /api/runs/run_x/cancel HTTP/1.1\r\nHost: {site.host}\r\nAuthorization: Bearer {ANA}\r\n"

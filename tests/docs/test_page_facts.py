@@ -51,7 +51,7 @@ IN_SENTENCES = [
     ("agents/shell.md", f"proctor keeps {OUTPUT_LIMIT // KIB} KiB of each output"),
     ("how-to/prove.md", f"share {proofs.LONGEST_S} seconds"),
     ("operate/dashboard.md", f"- More than {auth.AT_MOST} wrong tokens a minute"),
-    ("operate/dashboard.md", f"after {server.REQUEST_S} seconds, bodies over {auth.MOST_BODY // KIB} KiB"),
+    ("operate/dashboard.md", f"after {server.REQUEST_S} seconds, bodies over {auth.MAX_BODY // KIB} KiB"),
     ("operate/dashboard.md", f"- More than {server.MAX_CONNECTIONS:,} connections"),
     ("operate/event-log.md", f"| one event | about {run_state.MOST_BYTES // MIB} MiB;"),
     ("operate/event-log.md", f"| {BOUNDS.max_messages:,} and about {BOUNDS.max_message_bytes // MIB} MiB each for"),

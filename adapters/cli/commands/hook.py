@@ -82,7 +82,7 @@ def _explain_last(store: str | None, *, as_json: bool) -> None:
     path = _hook_store(store)
     data = latest_note(path, ANSWER_NOTE) if is_there_as_named(store) else None
     if data is None:
-        echo_json(None) if as_json else echo("no decision is recorded yet")
+        echo_rows([(None, "no decision is recorded yet")], as_json=as_json)
         return
     last = msgspec.json.decode(data, type=LastAnswer)
     if as_json:

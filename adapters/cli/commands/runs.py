@@ -449,4 +449,7 @@ async def _watched(path: str | None, person: Person, *, seen: bool, as_json: boo
 def _show_board(board: Board, *, as_json: bool) -> None:
     from ..board_view import plain
 
-    echo_json(board) if as_json else console().print(plain(board))
+    if as_json:
+        echo_json(board)
+    else:
+        console().print(plain(board))

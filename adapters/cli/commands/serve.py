@@ -198,7 +198,7 @@ def _recipients(config: str | None) -> tuple[list[Recipient], str | None]:
 
     found = read_config(file).notify
     if found.page is not None:
-        _check_origin(found.page, "`notify.page")
+        _check_origin(found.page, "notify.page")
     return [Recipient(address) for address in dict.fromkeys(found.to)], found.page
 
 
@@ -271,13 +271,13 @@ def _check_proxy(address: str | None) -> None:
         raise click.UsageError(f"`--proxy {address}` is not an address; use 127.0.0.1, or the proxy's own") from None
 
 
-def _check_origin(origin: str, what: str = "`--origin") -> None:
+def _check_origin(origin: str, what: str = "--origin") -> None:
     try:
         scheme, host, path, *more = urlsplit(origin)
     except ValueError:
         scheme, host, path, more = "", "", "", []
     if scheme not in ("http", "https") or not host or path.strip("/") or any(more):
-        raise click.UsageError(f"{what} {origin}` is not an origin; use https://HOST or http://HOST:PORT")
+        raise click.UsageError(f"`{what} {origin}` is not an origin; use https://HOST or http://HOST:PORT")
 
 
 def _check_installed() -> None:

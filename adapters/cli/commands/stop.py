@@ -93,12 +93,9 @@ def kill(
     async def killed(service: OperatorService) -> Stopped:
         if session:
             await _check_session(service, session)
+        run_id = await _full_id(service, run) if run else None
         return await service.stop(
-            scope_of(run_id=run and await _full_id(service, run), **scope),
-            by=who,
-            reason=reason or "",
-            block_starts=no_new_starts,
-            wait_s=wait_s,
+            scope_of(run_id=run_id, **scope), by=who, reason=reason or "", block_starts=no_new_starts, wait_s=wait_s
         )
 
     outcomes = operated(killed, store).outcomes

@@ -234,7 +234,7 @@ def _shown(given: Mapping[str, Any]) -> str:
 
 def cut(connection: psycopg.Connection[Any]) -> None:
     """Interrupt a wait for the server on this connection, from any thread."""
-    with suppress(Exception), socket.socket(fileno=os.dup(connection.fileno())) as copy:
+    with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.fileno())) as copy:
         copy.shutdown(socket.SHUT_RDWR)
 
 

@@ -112,6 +112,10 @@ _LINE_COLUMNS = (
 )
 
 
+_OWNER = slice(len(_PLAIN_COLUMNS), len(_PLAIN_COLUMNS) + 7)
+"""Where a row has what `owner_of` takes."""
+
+
 @cache
 def _select(dialect: Dialect) -> str:
     columns = ", ".join((*_PLAIN_COLUMNS, owner_columns(dialect), *_LINE_COLUMNS, *FIGURES))
@@ -190,7 +194,7 @@ def _listed(dialect: Dialect, row: tuple[Any, ...]) -> RunInfo:
         run_id, session_id, provider, status, *_ = row
         owner = None
         with suppress(*_UNREADABLE):
-            owner = owner_of(dialect, row[7:14])
+            owner = owner_of(dialect, row[_OWNER])
         status = _status(status, owner)
         about = {"run_id": run_id, "session_id": session_id, "provider": provider, "status": status}
         return RunInfo(**about, owner=owner, unreadable=str(error))
@@ -201,9 +205,10 @@ def _status(stored: Any, owner: Owner | None) -> Any:
 
 
 def _to_run(dialect: Dialect, row: tuple[Any, ...]) -> RunInfo:
-    run_id, session_id, provider, status, created_at, spec, after = row[:7]
-    owner = owner_of(dialect, row[7:14])
-    tenant, labels, started, ended, started_seq, ended_seq, calls, violations, attempts, *tokens, cost_usd = row[14:]
+    run_id, session_id, provider, status, created_at, spec, after = row[: _OWNER.start]
+    owner = owner_of(dialect, row[_OWNER])
+    line = row[_OWNER.stop :]
+    tenant, labels, started, ended, started_seq, ended_seq, calls, violations, attempts, *tokens, cost_usd = line
     return RunInfo(
         run_id=run_id,
         session_id=session_id,
