@@ -247,8 +247,9 @@ CLAUDE: Final = messages.HookClient(
         beside_managed={"allowManagedHooksOnly": True, LOWEST_KEY: LOWEST},
         overriding=(".claude/settings.local.json", ".claude/settings.json"),
         off=("disableAllHooks",),
-        beside_ours=tuple(
-            (".claude/settings.json", text) for text in ('"PermissionRequest"', '"LD_TRACE_LOADED_OBJECTS"')
+        beside_ours=(
+            *((".claude/settings.json", text) for text in ('"PermissionRequest"', '"LD_TRACE_LOADED_OBJECTS"')),
+            *((f".claude/{folder}/**/*.md", "PermissionRequest") for folder in ("skills", "commands", "agents")),
         ),
     ),
     asks=True,

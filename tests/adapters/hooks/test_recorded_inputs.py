@@ -488,6 +488,12 @@ FOLDERS: list[tuple[str, str, dict[str, str]]] = [
     ("copilot", ".github/copilot/settings.json", {"{}": "", '{"disableAllHooks": true}': OFF, "{": "{}"}),
     ("claude", ".claude/settings.json", {"{}": "", '{"hooks": {"PermissionRequest": []}}': RIVAL}),
     ("claude", ".claude/settings.json", {'{"env": {"LD_TRACE_LOADED_OBJECTS": ""}}': RIVAL}),
+    (
+        "claude",
+        ".claude/skills/x/SKILL.md",
+        {"---\nname: x\n---": "", "---\nhooks: {PermissionRequest: []}\n---": RIVAL},
+    ),
+    ("claude", ".claude/commands/a/x.md", {"go": "", "---\nhooks: {PermissionRequest: []}\n---\ngo": RIVAL}),
     ("cursor", ".cursor/hooks.json", {"{}": "", '{"hooks": {"preToolUse": [{"command": "true"}]}}': RIVAL}),
     ("opencode", ".opencode/plugins/theirs.ts", {"export const Theirs = async () => ({})": RIVAL}),
     ("opencode", "opencode.json", {"{}": "", '{"plugin": ["theirs"]}': RIVAL}),
