@@ -1,21 +1,22 @@
 """Values and files of the program: for records, by name, and written atomically."""
 
 import getpass
+import importlib
 import math
 import os
-import pkgutil
 import re
 import secrets
 import stat
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from operator import attrgetter
 from pathlib import Path
 from typing import IO, Any
 
 import msgspec
 
-from proctor.policies.values.foreign_code import as_data, isolated
+from proctor.policies.values.foreign_code import as_data, isolated, named_error
 from proctor.policies.values.foreign_code import to_jsonable as to_jsonable
 from proctor.supervisor.errors import UsageError
 
@@ -64,20 +65,22 @@ def import_object(given: Any, *, what: str) -> Any:
         what: its name in the message.
 
     Raises:
-        UsageError: the text has another form, or there is no such module or name.
+        UsageError: the text has another form, there is no such module or name, or the module raises.
     """
     if not isinstance(given, str):
         return given
-    if not all(given.partition(":")):
+    module, colon, path = given.partition(":")
+    if not (module and colon and path):
         raise UsageError(f"{what} `{given}` is not of the form `module:name`")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
-        return pkgutil.resolve_name(given)
-    except (ImportError, ValueError) as error:
-        raise UsageError(f"{what} `{given}`: {error}") from error
+        imported = isolated(importlib.import_module, module)
+    except Exception as error:
+        raise UsageError(f"{what} `{given}`: module `{module}` cannot be imported: {named_error(error)}") from error
+    try:
+        return attrgetter(path)(imported)
     except AttributeError:
-        module, _, path = given.partition(":")
         raise UsageError(f"{what} `{given}`: module `{module}` has no `{path}`") from None
 
 

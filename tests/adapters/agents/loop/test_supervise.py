@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from pathlib import Path
 from typing import Any
 
@@ -239,6 +240,23 @@ def test_a_loop_by_name_must_be_a_function(loop: str, message: str) -> None:
     """The error says what is wrong."""
     with pytest.raises(UsageError, match=message):
         FunctionAdapter(loop)
+
+
+@pytest.mark.parametrize(("code", "message"), [
+    ("raise RuntimeError('no key')", "cannot be imported: RuntimeError: no key"),
+    ("def (", "cannot be imported: SyntaxError"),
+    ("import os\nos.nothing", "cannot be imported: AttributeError: module 'os' has no attribute 'nothing'"),
+    ("raise SystemExit(0)", "cannot be imported: RuntimeError: `SystemExit` was raised: 0"),
+])  # fmt: skip
+def test_a_module_that_raises_when_it_is_imported_is_named(
+    code: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever it raises: one that ends the program is no run that succeeded."""
+    (tmp_path / "broken_agent.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+
+    with pytest.raises(UsageError, match=re.escape(f"loop `broken_agent:x`: module `broken_agent` {message}")):
+        FunctionAdapter("broken_agent:x")
 
 
 async def _nothing(tool_input: dict[str, Any]) -> None:
