@@ -8,7 +8,7 @@ from supervised import OPEN, denying
 
 from proctor.policies import Deny, Policy, PolicyViolationError, ToolCall, Violation, compile_policy
 from proctor.policies import events as ev
-from proctor.policies.limits import LIMITS, Limits
+from proctor.policies.limits import LIMITS, Limit, Limits
 from proctor.policies.monitor.call_table import DENIED_KEPT
 from proctor.policies.rules import RULES
 from proctor.supervisor import ApprovalRequest, MemoryStore, ProviderError, RunResult, Supervisor, run_once
@@ -299,6 +299,24 @@ def test_a_violation_found_after_its_call_is_enforced_as_far_as_possible(
     found = Violation(**named, kind=kind, action=action, unpreventable=unpreventable)
 
     assert (reach(found, gates_all=True), reach(found, gates_all=False)) == (holds, loose)
+
+
+@pytest.mark.parametrize(("gate", "goes_on"), [("all", True), ("some", False), ("none", False)])
+async def test_a_limit_that_denies_cancels_a_run_unless_every_call_is_held(gate: str, goes_on: bool) -> None:
+    """A later call might not be denied."""
+    limited = Policy(name="p", limits=Limits(max_total_tokens=Limit(max=10, action="deny")))
+    steps: list[Step] = [
+        ev.TokenUsageUpdated(input_tokens=11),
+        Pause(0.01),
+        ev.MessageReceived(content="still there"),
+    ]
+    try:
+        events = (await run_once(FakeAdapter(steps, gate=gate), "go", policies=[limited])).events
+    except PolicyViolationError as error:
+        events = error.partial.events
+    later = [event for event in events if isinstance(event, ev.MessageReceived)]
+
+    assert bool(later) == goes_on
 
 
 def test_only_the_latest_denied_calls_are_remembered() -> None:

@@ -1,6 +1,6 @@
 """The kill switch cancels runs wherever they are, and freezes new starts until it is lifted."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
@@ -14,7 +14,7 @@ from proctor.policies.events import RunCancelled, RunFailed, RunStarted
 from proctor.supervisor import KillOutcome, KillSwitch, MemoryStore, RunHandle, Supervisor
 from proctor.supervisor.api.run_once import create_run, execute_run, run_once
 from proctor.supervisor.errors import StartsBlockedError, StoreError, UsageError
-from proctor.supervisor.ports.stored_types import Block, Cancel, Owner, RunInfo, UnblockStarts
+from proctor.supervisor.ports.stored_types import Block, Cancel, Command, Owner, RunInfo, UnblockStarts
 from proctor.supervisor.store.invariants import AGAIN, create_next
 from proctor.supervisor.testing.fakes import PATIENCE_S, FakeAdapter, Pause
 
@@ -189,14 +189,17 @@ async def test_no_run_of_a_frozen_scope_starts_until_it_is_lifted(start: Start, 
     assert (await store.runs())[0].status == "completed"
 
 
-def racing(look: int) -> Any:
-    """Everything is killed, and starts frozen, right after one of the checks of a start."""
+FREEZE, KILL = Block(scope="all", by="ana"), Cancel(scope="all", by="ana")
+
+
+def racing(look: int, *orders: Command) -> Any:
+    """These are ordered right after one of the checks of a start."""
     looks: list[None] = []
 
     async def blocks(usual: Any) -> Any:
         found = await usual()
         looks.append(None)
-        for order in (Block(scope="all", by="ana"), Cancel(scope="all", by="ana")) if len(looks) == look else ():
+        for order in orders if len(looks) == look else ():
             await store.send_command(order)
         return found
 
@@ -207,14 +210,35 @@ def racing(look: int) -> Any:
 async def test_a_freeze_during_a_start_ends_the_run() -> None:
     """The start checks again once it owns the run. A run created before the command is ended by it."""
     adapter, late = FakeAdapter(), FakeAdapter([Pause()])
-    store = racing(1)
+    store = racing(1, FREEZE, KILL)
     with pytest.raises(StartsBlockedError):
         await run_once(adapter, "go", policies=[OPEN], store=store)
     with anyio.fail_after(PATIENCE_S):
-        result = await run_once(late, "go", policies=[OPEN], store=racing(2))
+        result = await run_once(late, "go", policies=[OPEN], store=racing(2, FREEZE, KILL))
 
     assert adapter.launches == []
     assert [run.status for run in await store.runs()] == [result.status] == ["cancelled"]
+
+
+async def new(adapter: FakeAdapter, store: MemoryStore) -> None:
+    await run_once(adapter, "go", policies=[OPEN], store=store)
+
+
+async def queued(adapter: FakeAdapter, store: MemoryStore) -> None:
+    await execute_run(store, adapter, await create_run(store, "go"), policies=[OPEN])
+
+
+@pytest.mark.parametrize(("start", "status"), [(new, "cancelled"), (queued, "created")])
+async def test_a_start_that_a_freeze_overtakes_gives_up_its_run(
+    start: Callable[[FakeAdapter, MemoryStore], Awaitable[None]], status: str
+) -> None:
+    """One that was created before stays for a later start."""
+    store, adapter = racing(1, FREEZE), FakeAdapter()
+    with pytest.raises(StartsBlockedError):
+        await start(adapter, store)
+    (run,) = await store.runs()
+
+    assert (run.status, adapter.launches) == (status, [])
 
 
 @pytest.mark.parametrize("scope", [

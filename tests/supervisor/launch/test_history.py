@@ -7,10 +7,11 @@ from typing import Any
 import anyio
 import pytest
 from msgspec.structs import replace
-from supervised import OPEN
+from supervised import OPEN, around
 
 from proctor.policies import Capabilities, Limits, Policy, RunContext, compile_policy, merge_policies
 from proctor.policies import events as ev
+from proctor.policies.limits import Limit
 from proctor.supervisor import MemoryStore, RunResult, Supervisor, UsageError, execute_run, run_once
 from proctor.supervisor.api.run_once import create_run
 from proctor.supervisor.errors import ProviderError, ProviderUnavailableError, StoreError, UnknownSessionError
@@ -88,6 +89,24 @@ async def test_rules_apply_to_the_session_and_run_limits_to_each_run() -> None:
     await two_runs(FakeAdapter([Ask(id="c1", name="read")]), second, policy)
 
     assert [call.id for call in second.ran] == ["d1"]
+
+
+async def test_a_run_that_ends_before_the_session_is_claimed_counts() -> None:
+    """The past was read before it: it is read again."""
+    policy = Policy(name="p", on_violation="deny", limits=Limits(max_tool_calls=Limit(max=1, scope="session")))
+    options: Any = {"policies": [policy], "session_id": "s"}
+    first, second = FakeAdapter([Ask(name="read")]), FakeAdapter([Ask(name="read")])
+
+    async def create(usual: Any, run: Any, **owned: Any) -> Any:
+        if run.run_id == "second":
+            await run_once(first, "go", store=store, **options)
+        return await usual(run, **owned)
+
+    store = around(create_run=create)
+    with anyio.fail_after(PATIENCE_S):
+        await run_once(second, "go", store=store, run_id="second", **options)
+
+    assert (len(first.ran), len(second.ran)) == (1, 0)
 
 
 async def test_a_run_cannot_be_executed_twice() -> None:
