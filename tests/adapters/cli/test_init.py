@@ -49,7 +49,11 @@ def test_the_policy_is_written_and_passes_check(cli: Any, place: Path, agent: st
     ("write", {"path": "/w/proctor.yaml"}, "not-its-own-rules"),
     ("edit", {"path": "proctor.yaml"}, "not-its-own-rules"),
     ("edit", {"path": "src/../.claude/settings.json"}, "not-its-own-rules"),
+    ("write", {"path": ".codex/config.toml"}, "not-its-own-rules"),
+    ("write", {"path": "/w/src/.Gemini/settings.json"}, "not-its-own-rules"),
+    ("write", {"path": "gemini/codex.py"}, None),
     ("move", {"path": "a.yaml", "to": "./proctor.yaml"}, "not-its-own-rules"),
+    ("move", {"path": "a.json", "to": ".mcp.json"}, "not-its-own-rules"),
     ("bash", {"command": "make test"}, None),
 ])  # fmt: skip
 def test_the_policy_enforces_what_its_comments_say(
