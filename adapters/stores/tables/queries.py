@@ -269,8 +269,9 @@ class ReaderPool(ABC, Generic[ConnectionT]):
     def close(self) -> None:
         """Close the idle connections; one in use closes when its query ends."""
         self._closed = True
-        while self._idle:
-            self._drop(self._idle.pop())
+        with suppress(IndexError):  # other threads may empty it at the same time
+            while True:
+                self._drop(self._idle.pop())
 
     @contextmanager
     def lent(self) -> Iterator[ConnectionT]:
@@ -282,10 +283,12 @@ class ReaderPool(ABC, Generic[ConnectionT]):
         try:
             yield connection
         finally:
-            if self._closed or len(self._idle) >= _KEPT:
-                self._drop(connection)
-            else:
+            if len(self._idle) < _KEPT:
                 self._idle.append(connection)
+            else:
+                self._drop(connection)
+            if self._closed:  # asked last: it may have been closed meanwhile
+                self.close()
 
     @abstractmethod
     def _query(self, query: Callable[[Any], T]) -> T:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from contextlib import ExitStack, closing
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -255,3 +256,24 @@ def test_an_invalid_argument_is_rejected(tmp_path: Path) -> None:
         SQLiteStore(None)  # type: ignore[arg-type]
 
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_connection_that_is_returned_while_the_store_closes_is_closed(tmp_path: Path) -> None:
+    """The pool is closed between the check and the return. What stayed open would keep the log beside the file."""
+
+    async def use() -> None:
+        store = SQLiteStore(tmp_path / "record.db")
+        await store.append([MessageReceived(session_id="s")])
+
+        class Idle(list[Any]):
+            def append(self, connection: Any, /) -> None:
+                store._readers.close()
+                super().append(connection)
+
+        store._readers._idle = Idle()
+        assert await store.last_seq("s") == 1
+        await store._writer.aclose()  # the other half of closing the store
+
+    anyio.run(use)
+
+    assert [file.name for file in tmp_path.iterdir()] == ["record.db"]
