@@ -14,8 +14,17 @@ from hypothesis import strategies as st
 from supervised import OPEN
 
 from proctor.policies.events import TERMINAL, Event, MessageReceived
-from proctor.policies.policy import Policy
-from proctor.supervisor import MemoryStore, Owner, ProctorError, RunInfo, Supervisor, UsageError, run_once
+from proctor.policies.policy import Deny, Policy
+from proctor.supervisor import (
+    MemoryStore,
+    Owner,
+    PolicyViolationError,
+    ProctorError,
+    RunInfo,
+    Supervisor,
+    UsageError,
+    run_once,
+)
 from proctor.supervisor.testing.fakes import PATIENCE_S, Ask, FakeAdapter, Pause
 from proctor.supervisor.watch.subscriptions import Subscriptions
 
@@ -296,3 +305,16 @@ async def test_a_run_started_after_the_machine_slept_has_the_right_time(monkeypa
             hours += {round((event.at.timestamp() - real()) / 3600) for event in result.events if event.at}
 
     assert hours == [0, 3]
+
+
+async def test_a_policy_is_checked_again_for_an_adapter_that_can_do_less_than_before() -> None:
+    """Runs with the same policies share what was compiled of them, as long as their adapter can do the same."""
+    policy = Policy(name="p", enforcement="required", tool_rules=[Deny(["rm"], action="deny")])
+    adapter = FakeAdapter()
+    async with Supervisor(MemoryStore()) as supervisor:
+        await (await supervisor.start(adapter, "go", policies=[policy])).wait()
+        adapter._capabilities = FakeAdapter(gate="none").capabilities
+        with pytest.raises(PolicyViolationError):
+            await supervisor.start(adapter, "go", policies=[policy])
+
+    assert len(adapter.launches) == 1

@@ -6,7 +6,18 @@ import anyio
 import pytest
 from msgspec import structs
 
-from proctor.policies import Check, Policy, PolicyError, Refuse, RunContext, ToolCall, Usage, compile_policy
+from proctor.policies import (
+    Check,
+    Deny,
+    Policy,
+    PolicyError,
+    PolicyViolationError,
+    Refuse,
+    RunContext,
+    ToolCall,
+    Usage,
+    compile_policy,
+)
 from proctor.policies.events import ErrorOccurred, NetJoined, NetLeft, PolicyViolated, TokenUsageUpdated
 from proctor.policies.events.run_context import Tool
 from proctor.policies.rules.petri_net import NetState, Transition
@@ -214,7 +225,7 @@ async def test_a_check_that_raises_or_times_out_denies_its_call(
 
 
 async def test_mappers_are_attached_to_a_run() -> None:
-    """Rules match the names they return, also if every name must be one of the agent's tools."""
+    """Rules match the names they return, also if every name must be one of the agent's tools. Elsewhere it must."""
     policy = Policy(name="p", on_violation="deny", enforcement="required", nets=["limit erase to 1 per session"])
 
     def erases(call: Any) -> str | None:
@@ -229,5 +240,8 @@ async def test_mappers_are_attached_to_a_run() -> None:
         adapter = FakeAdapter(CLEANING, capabilities=structs.replace(FakeAdapter().capabilities, tools=tools))
         await run_once(adapter, "go", policies=[policy], mappers={"limit erase to 1 per session": mapper})
         ran.append([call.id for call in adapter.ran])
+    misspelt = structs.replace(policy, tool_rules=[Deny(["delte"])])
+    with pytest.raises(PolicyViolationError, match="delte"):
+        await run_once(adapter, "go", policies=[misspelt], mappers={"limit erase to 1 per session": erases})
 
     assert ran == [["1", "2"], []]
