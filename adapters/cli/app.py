@@ -86,7 +86,8 @@ def _leaves(command: click.Command) -> Iterable[click.Command]:
 
 def _strict(command: click.Command) -> click.Command:
     """A command to which an option that takes one value is given once, as click would let the last one win, and
-    nothing without a value, as of a variable that is not set: its default, or this folder, would stand in for it.
+    nothing without a value, as of a variable that is not set: its default, or this folder, would stand in for it. Two
+    files that it writes are two, as the second would replace the first.
     """
     for each in _leaves(command):
         setattr(each, "make_parser", partial(_strict_parser, type(each).make_parser, each))  # noqa: B010
@@ -103,6 +104,7 @@ def _strict_parser(make_parser: Callable[..., Any], command: click.Command, ctx:
         for parameter in order:
             if parameter.type is not click.UNPROCESSED:
                 _check_not_empty(parameter, options.get(parameter.name), ctx)
+        _check_outputs(options, order, ctx)
         return options, rest, order
 
     parser.parse_args = parse_args
@@ -125,6 +127,19 @@ def _check_not_empty(parameter: click.Parameter, value: Any, ctx: click.Context)
         named = _longest(parameter) if isinstance(parameter, click.Option) else parameter.make_metavar(ctx)
         instead = "give it one" if parameter.required else "give it one, or leave it out"
         raise click.UsageError(f"`{named}` is given with an empty value; {instead}", ctx)
+
+
+def _check_outputs(options: dict[str, Any], order: list[click.Parameter], ctx: click.Context) -> None:
+    written: dict[str, click.Option] = {}
+    for option in (each for each in order if isinstance(each, click.Option)):
+        kind, file = option.type, str(options.get(option.name or ""))
+        if not isinstance(kind, click.Path) or kind.exists or file == "-":
+            continue
+        if os.path.exists(file) and not os.path.isfile(file):  # a device takes both
+            continue
+        other = written.setdefault(os.path.realpath(file), option)
+        if other is not option:
+            raise click.UsageError(f"`{_longest(other)}` and `{_longest(option)}` name one file; name two", ctx)
 
 
 def _longest(option: click.Option) -> str:

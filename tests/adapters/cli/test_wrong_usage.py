@@ -23,6 +23,8 @@ WRONG = {
     "chek": "there is no command `chek`; did you mean `check`?",
     "hook instal": "there is no command `instal`; ",
     "audit verfy": "there is no command `verfy`; ",
+    "suggest two.jsonl -o a.yaml --tests a.yaml": "`--output` and `--tests` name one file; name two\n",
+    "eval two.jsonl --policy org.yaml --junit ./a.xml --sarif a.xml": "`--junit` and `--sarif` name one file",
     "adapters x": "there is no command `x`; `proctor adapters --help` shows the usage",
     "schema x": "unexpected argument `x`; `proctor schema --help` shows the usage",
     "tail -n x": "`--lines N`: `x` is not a number",
