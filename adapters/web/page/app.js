@@ -154,7 +154,10 @@ window.addEventListener("hashchange", () => {
   if (/^#(token|phone)=/.test(location.hash)) {
     adoptToken();
     start();
-  } else if (me) open();
+  } else if (me) {
+    open();
+    if (document.activeElement === document.body) main.focus({ preventScroll: true }); // what had the focus is gone
+  }
 });
 if (adoptToken()) start();
 else signIn();
