@@ -104,9 +104,11 @@ def _has_folder() -> bool:
 
 def code_of(error: ProctorError) -> int:
     """The exit code for an error that is raised on purpose."""
+    from proctor.policies.errors import EventError
+
     if getattr(error, "kind", None) in _NOT_A_STORE:
         return BAD_INPUT
-    if type(error).__name__ == "EventError" and getattr(error, "partial", None) is not None:
+    if isinstance(error, EventError) and getattr(error, "partial", None) is not None:
         return FAILED  # what a provider reported, not what was given
     codes = (vars(each).get("code") for each in type(error).__mro__)
     return next(_CODES[code] for code in codes if code in _CODES)

@@ -6,6 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec.structs import replace
 
 from proctor.policies.events import TERMINAL, ApprovalEvent, Event, RunCancelled, ToolApprovalRequested
 from proctor.supervisor.ports.stored_types import APPROVAL_WORDS, ApprovalAnswer
@@ -26,6 +27,7 @@ from ..output import approval_details, console, echo, echo_json, echo_rows, note
 from ..persons import acting, check_person
 
 if TYPE_CHECKING:
+    from proctor.policies.policy import ApprovalScope
     from proctor.supervisor.ports.stored_types import ApprovalState
 
     from ...operations.service import OperatorService
@@ -60,14 +62,14 @@ def approve(
     by: str | None,
     reason: str | None,
     digest: str | None,
-    scope: str,
+    scope: ApprovalScope,
     like: bool,
     groups: tuple[str, ...],
     store: str | None,
     as_json: bool,
 ) -> None:
     """Approve a waiting call: it runs with exactly the input that was shown."""
-    given = {"granted": True, "by": by, "reason": reason, "input_digest": digest, "groups": groups, "scope": scope}
+    given = ApprovalAnswer(granted=True, by=by or "", reason=reason, input_digest=digest, groups=groups, scope=scope)
     _answer(approval_id, given, like=like, store=store, as_json=as_json)
 
 
@@ -89,17 +91,14 @@ def deny(
     as_json: bool,
 ) -> None:
     """Deny a waiting call; the run continues without it."""
-    given = {"granted": False, "by": by, "reason": reason, "tell_model": tell, "groups": groups}
+    given = ApprovalAnswer(granted=False, by=by or "", reason=reason, tell_model=tell, groups=groups)
     _answer(approval_id, given, store=store, as_json=as_json)
 
 
-def _answer(
-    approval_id: str, fields: dict[str, Any], *, like: bool = False, store: str | None, as_json: bool
-) -> None:
-    word = "approve" if fields["granted"] else "deny"
-    holder = check_person(word, store, "answer")
-    who, why = acting(fields["by"], holder, fields["reason"])
-    given = ApprovalAnswer(**{**fields, "by": who, "reason": why})
+def _answer(approval_id: str, given: ApprovalAnswer, *, like: bool = False, store: str | None, as_json: bool) -> None:
+    holder = check_person("approve" if given.granted else "deny", store, "answer")
+    who, why = acting(given.by, holder, given.reason)
+    given = replace(given, by=who, reason=why)
     try:
         answered = operated(lambda service: service.answer(approval_id, given, like=like), store)
     except KeyboardInterrupt:  # while the run was to take up what counts already
