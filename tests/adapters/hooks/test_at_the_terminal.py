@@ -57,11 +57,15 @@ class Claude:
 
 
 class Codex:
-    """Codex at a terminal, in a trusted folder, with its own questions about some commands."""
+    """Codex at a terminal, in a trusted folder, with its own questions about some commands.
+
+    `scripts`: its model is a newer one, which calls every tool in a script.
+    """
 
     name, asks, ready = "codex", False, "Ask Codex to do anything"
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, scripts: bool) -> None:
+        self._scripts, model = scripts, "gpt-6-sol" if scripts else "gpt-5.5"
         self.api, self.cwd, self.home = codex_bench.ResponsesAPI(), root / "work", root / "home"
         folder = self.home / ".codex"
         (folder / "rules").mkdir(parents=True)
@@ -70,7 +74,7 @@ class Codex:
             "".join(f'prefix_rule(pattern=["{word}"], decision="prompt")\n' for word in ("mkdir", "touch"))
         )
         (folder / "config.toml").write_text(
-            f'model = "gpt-5.5"\nmodel_provider = "fake"\nsandbox_mode = "danger-full-access"\n'
+            f'model = "{model}"\nmodel_provider = "fake"\nsandbox_mode = "danger-full-access"\n'
             f'[model_providers.fake]\nname = "fake"\nbase_url = "{self.api.url}"\nwire_api = "responses"\n'
             f'[notice.model_migrations]\n"gpt-5.5" = "gpt-6-sol"\n[projects."{self.cwd}"]\ntrust_level = "trusted"\n'
         )
@@ -85,8 +89,14 @@ class Codex:
     def says(self, *commands: str) -> None:
         """The model runs these, each in its own turn."""
         for number, command in enumerate(commands):
-            self.api.reply(self.api.shell(f"c{number}", command))
+            self.calls(f"c{number}", "exec_command", cmd=command)
         self.api.reply(self.api.text("all done"))
+
+    def calls(self, call_id: str, tool: str, **given: Any) -> None:
+        """The model calls one tool in a turn."""
+        in_script = f"text(await tools.{tool}({json.dumps(given)}).catch(String))"
+        api = self.api
+        api.reply(api.scripted(call_id, in_script) if self._scripts else api.call(call_id, tool, **given))
 
     def close(self) -> None:
         """End its model."""
@@ -136,13 +146,13 @@ def at(claude: Any, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[
     end_daemons(store)
 
 
-@pytest.fixture(params=[pytest.param("claude", marks=pytest.mark.claude), "codex"])
+@pytest.fixture(params=[pytest.param("claude", marks=pytest.mark.claude), "codex", "codex-scripts"])
 def client(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
     """Each client, not started yet."""
-    if request.param == "codex" and codex_trust.program() is None:
+    if request.param != "claude" and codex_trust.program() is None:
         pytest.skip("needs Codex: pip install '.[codex]'")
     claude = request.getfixturevalue("claude") if request.param == "claude" else None
-    made = Codex(tmp_path) if claude is None else Claude(claude)
+    made = Codex(tmp_path, scripts=request.param == "codex-scripts") if claude is None else Claude(claude)
     yield made
     made.close()
 
@@ -334,32 +344,23 @@ def test_a_codex_call_that_the_user_interrupts_has_ended(client: Any, tmp_path: 
     end_daemons(at.store)
 
 
-@pytest.mark.parametrize("client", ["codex"], indirect=True)
-@pytest.mark.parametrize(("cancels", "scripts"), [(False, False), (True, False), (False, True)])
-def test_codex_goals_belong_to_the_run_that_a_person_prompted(
-    client: Any, tmp_path: Path, cancels: bool, scripts: bool
-) -> None:
+@pytest.mark.parametrize(("client", "cancels"), [
+    ("codex", False), ("codex", True), ("codex-scripts", False), ("codex-scripts", True),
+], indirect=["client"])  # fmt: skip
+def test_codex_goals_belong_to_the_run_that_a_person_prompted(client: Any, tmp_path: Path, cancels: bool) -> None:
     """A model sets a goal, a newer one in a script, and the client continues without a prompt until it is reached.
     This does not reset limits, and after a cancel only the goal's status is updated.
     """
-    config = client.home / ".codex" / "config.toml"
-    if scripts:
-        config.write_text(config.read_text().replace('model = "gpt-5.5"', 'model = "gpt-6-sol"'))
     limit, rule = (
         "limits: {max_tool_calls: {max: 2, action: deny}}",
         "tool_rules: [{deny: [{tool: bash, where: %s}]}]",
     )
     bad = "[{path: $.command, contains: bad}]"
     at, api = installed(client, tmp_path, f"{{name: p, {rule % bad if cancels else limit}}}"), client.api
-    calls = (
-        ("create_goal", {"objective": "all of it"}),
-        ("exec_command", {"cmd": f"cp /dev/null {'bad' if cancels else 'f0'}"}),
-        ("exec_command", {"cmd": "cp /dev/null f1"}),
-        ("update_goal", {"status": "complete"}),
-    )
-    for number, (name, given) in enumerate(calls):
-        in_script = f"text(await tools.{name}({json.dumps(given)}).catch(String))"
-        api.reply(api.scripted(f"g{number}", in_script) if scripts else api.call(f"g{number}", name, **given))
+    client.calls("g0", "create_goal", objective="all of it")
+    client.calls("c0", "exec_command", cmd=f"cp /dev/null {'bad' if cancels else 'f0'}")
+    client.calls("c1", "exec_command", cmd="cp /dev/null f1")
+    client.calls("g1", "update_goal", status="complete")
     api.script.insert(2, codex_bench.Reply(api.text("a turn is over")))
     api.reply(api.text("reached"))
     at.prompts()
