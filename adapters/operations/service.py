@@ -419,11 +419,12 @@ class Fold:
     async def catch_up(self, store: EventLog) -> None:
         """Replay what was recorded since."""
         chunk: list[Event] = []
-        async for event in store.read(self.run.session_id, after=self._seq):
-            chunk.append(event)
-            if len(chunk) >= _CHUNK:
-                await anyio.to_thread.run_sync(self._apply, chunk)
-                chunk = []
+        async with closing(store.read(self.run.session_id, after=self._seq)) as events:
+            async for event in events:
+                chunk.append(event)
+                if len(chunk) >= _CHUNK:
+                    await anyio.to_thread.run_sync(self._apply, chunk)
+                    chunk = []
         if chunk:
             await anyio.to_thread.run_sync(self._apply, chunk)
 

@@ -13,6 +13,7 @@ from sse_starlette import EventSourceResponse, ServerSentEvent
 from starlette.datastructures import State
 from starlette.types import Receive, Scope, Send
 
+from proctor.policies import Monitor
 from proctor.policies.diagram import draw_mermaid
 from proctor.policies.events import Event, encode_event
 from proctor.supervisor.errors import StoreError, UsageError
@@ -22,6 +23,7 @@ from proctor.supervisor.ports.stored_types import RunFilter, RunStatus
 from proctor.supervisor.watch.subscriptions import NOW, Subscription
 
 from ..drawing import draw_svg
+from ..evaluate.fold import Recorded
 from ..kit.display_text import escape_control_lines
 from ..operations import views
 from ..operations.service import Fold, MissingError
@@ -314,12 +316,12 @@ async def limits(request: ApiRequest) -> views.LimitList:
 async def policies(request: ApiRequest) -> views.Policies:
     """The policies of a run, with their graph."""
     fold = await _fold(request)
-    return await anyio.to_thread.run_sync(_drawn, fold)
+    state = fold.refold().copy()  # here, as other requests replay what follows in threads of their own
+    return await anyio.to_thread.run_sync(_drawn, fold.was, state)
 
 
-def _drawn(fold: Fold) -> views.Policies:
+def _drawn(was: Recorded, monitor: Monitor) -> views.Policies:
     """The stack and its picture, marked with the session's state."""
-    monitor = fold.refold().copy()
     stack = monitor.state.program.policy
     return views.Policies(
         stack=stack.name,
@@ -327,7 +329,7 @@ def _drawn(fold: Fold) -> views.Policies:
             views.PolicyInForce(
                 name=str(each.get("name")), locked=bool(each.get("locked")), written=each, text=_yaml(each)
             )
-            for each in fold.was.policies
+            for each in was.policies
         ),
         mermaid=escape_control_lines(draw_mermaid(stack, monitor)),
         svg=escape_control_lines(draw_svg(stack, monitor)),

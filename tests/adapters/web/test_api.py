@@ -1,13 +1,20 @@
 """The HTTP API of a store with runs in other processes (docs: The page and the HTTP API)."""
 
+import gc
 import json
+import threading
 from typing import Any
 
 import jsonschema
 import pytest
 import web_server
 
+from proctor.adapters.evaluate.fold import Refold
+from proctor.adapters.operations.service import Folds
 from proctor.adapters.web.server import OPERATIONS
+from proctor.policies import Monitor, PolicyError
+from proctor.policies.events import MessageReceived, RunStarted
+from proctor.supervisor import MemoryStore
 
 POLICY = """\
 name: org
@@ -138,6 +145,39 @@ def test_a_run_has_its_decisions_limits_and_policies(site: web_server.Site, run_
     assert [each["name"] for each in policies["policies"]] == ["org"]
     assert policies["svg"].startswith("<svg")
     assert "human-approval" in policies["mermaid"]
+
+
+def test_what_is_drawn_is_a_copy_that_no_other_request_changes(
+    site: web_server.Site, run_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is copied before the drawing begins in another thread: a run that goes on would change there."""
+    site.get(f"/api/runs/{run_id}/limits")
+    copied: list[str] = []
+    copy = Refold.copy
+
+    def noted(refold: Refold) -> Monitor:
+        copied.append(threading.current_thread().name)
+        return copy(refold)
+
+    monkeypatch.setattr(Refold, "copy", noted)
+    site.get(f"/api/runs/{run_id}/policies")
+
+    assert len(copied) == 1
+    assert "worker" not in copied[0]
+
+
+@pytest.mark.anyio
+async def test_events_that_cannot_be_evaluated_again_are_not_left_open() -> None:
+    """The policies are of another version. Reading stops at the first of many events, and is closed."""
+    later = {"policies": [{"name": "p", "rules": [{"type": "of a later version"}]}]}
+    start = RunStarted(session_id="s", run_id="r", metadata=later)
+    async with MemoryStore() as store:
+        await store.append([start, *(MessageReceived(session_id="s", run_id="r", content="x") for _ in range(600))])
+        run = await store.run("r")
+        assert run is not None
+        with pytest.raises(PolicyError):
+            await Folds(store).of(run)
+        gc.collect()
 
 
 def test_a_wrong_method_is_answered_with_the_allowed_ones(site: web_server.Site) -> None:
