@@ -1,6 +1,6 @@
 """Requests for approval, sent to people through apprise: the call, the reason, and a link to its card on the page."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -26,10 +26,12 @@ from .webhook import CursorFile, DeliveryStatus, scheme_of, send_events
 TYPES = frozenset(("tool_approval_requested",))
 FIRST_WAIT_S = 1.0
 LONGEST_WAIT_S = 60.0
-_MOST_LINES = 40
-"""How many lines a message may have."""
+_MOST_LINES = 25
+"""How many lines a message may have of the call, and as many of why it waits and whose it is."""
 _LONGEST = 200
 """How many characters a line of it may have."""
+_LONGEST_TASK = 100
+"""How many of them the run's prompt may have, so that its other facts are there too."""
 
 
 class Notify(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -135,10 +137,8 @@ def is_open(approval: ApprovalView) -> bool:
 def message(approval: ApprovalView, page: str) -> tuple[str, str]:
     """The title and the text of a notification, without secrets and control characters."""
     title = escape_control_lines(f"{approval.call.name} waits for a person")
-    lines = [escape_control_lines(line) for part in _lines(approval) for line in part.split("\n")]
-    shown = [line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…" for line in lines[:_MOST_LINES]]
-    if len(lines) > _MOST_LINES:
-        shown.append(f"… {len(lines) - _MOST_LINES} more lines on the page")
+    left_out = sum(edit.cut for edit in approval.shown.edits)
+    shown = [*_bounded(_call_lines(approval), left_out), *_bounded(_reason_lines(approval))]
     where = ["Answer it in the agent's terminal."] if approval.asks_itself else []
     return title, "\n".join([*shown, *where, "", link(page, approval.approval_id)])
 
@@ -148,7 +148,19 @@ def link(page: str, approval_id: str) -> str:
     return f"{page.rstrip('/')}/#/approvals/{quote(approval_id, safe='')}"
 
 
-def _lines(approval: ApprovalView) -> Iterator[str]:
+def _bounded(parts: Iterable[str], left_out: int = 0) -> Iterator[str]:
+    """The first lines of these parts, and how many more there are with those that were left out before."""
+    lines = [escape_control_lines(line) for part in parts for line in part.split("\n")]
+    yield from (_beginning(line, _LONGEST) for line in lines[:_MOST_LINES])
+    if more := max(len(lines) - _MOST_LINES, 0) + left_out:
+        yield f"… {more} more lines on the page"
+
+
+def _beginning(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def _call_lines(approval: ApprovalView) -> Iterator[str]:
     shown = approval.shown
     for command in shown.commands:
         yield f"$ {command.line}"
@@ -157,13 +169,17 @@ def _lines(approval: ApprovalView) -> Iterator[str]:
         yield from (f"{line.mark} {line.text}" for line in edit.lines)
         yield from _values(edit.rest)
     yield from _values(shown.rest)
+
+
+def _reason_lines(approval: ApprovalView) -> Iterator[str]:
     for violation in approval.violations:
         yield f"Why: {violation.message}"
     if not approval.violations and approval.reason:
         yield f"Why: {approval.reason}"
     about = {"agent": approval.provider, "tenant": approval.tenant, "started by": approval.user}
     facts = ", ".join(f"{name} {value}" for name, value in about.items() if value)
-    yield f"Run: {approval.prompt or approval.run_id}{f' ({facts})' if facts else ''}"
+    task = approval.prompt.partition("\n")[0] or approval.run_id
+    yield f"Run: {_beginning(task, _LONGEST_TASK)}{f' ({facts})' if facts else ''}"
     if approval.expires_at is not None:
         yield f"Expires: {approval.expires_at:%Y-%m-%d %H:%M:%S} UTC"
 

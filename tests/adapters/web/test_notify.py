@@ -18,7 +18,8 @@ import web_server
 from calling import called
 from web_server import ANA, BEN, Site
 
-from proctor.adapters.stores import SQLiteStore
+from proctor.adapters.operations.service import OperatorService
+from proctor.adapters.stores import MemoryStore, SQLiteStore
 from proctor.adapters.web.webhook import begin, cursor_of
 from proctor.policies.events import RunCancelled, RunStarted, ToolApprovalDenied, ToolApprovalRequested
 from proctor.supervisor import RunInfo, prune
@@ -205,6 +206,31 @@ def test_a_request_is_sent_once_with_everything_needed(tmp_path: Path, receiver:
     assert approval["asks_itself"]
     assert rejected.status == 409
     assert receiver.got.empty()
+
+
+@pytest.mark.anyio
+async def test_a_large_request_keeps_its_reason_its_run_and_its_link() -> None:
+    """Of the call and of the prompt, the beginning is enough to know which card to open."""
+    from proctor.adapters.web.notify import message
+
+    event = ToolApprovalRequested(
+        run_id="run_1", session_id="s", approval_id="run_1.1", tool_name="write", held=True, input_digest="d",
+        tool_input={"path": "a.txt", "content": "line\n" * 5000}, reason="releases need a person",
+    )  # fmt: skip
+    store = MemoryStore()
+    await store.create_run(
+        RunInfo(run_id="run_1", session_id="s", provider="scripted", spec={"prompt": "long " * 99 + "\nx" * 99})
+    )
+    await store.append([event])
+    title, body = message(await OperatorService(store).approval("run_1.1"), "https://page")
+    lines = body.splitlines()
+
+    assert title == "write waits for a person"
+    assert "… 4976 more lines on the page" in lines
+    assert "Why: releases need a person" in lines
+    assert [line.endswith("… (agent scripted)") for line in lines if line.startswith("Run: long long")] == [True]
+    assert lines[-1] == "https://page/#/approvals/run_1.1"
+    assert len(lines) < 40
 
 
 def test_the_link_opens_the_card_on_a_phone(tmp_path: Path, receiver: Receiver) -> None:
