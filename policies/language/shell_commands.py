@@ -29,6 +29,8 @@ Words: TypeAlias = Sequence[str | None]
 """The words of a command; None where only the shell knows one."""
 
 _UNREADABLE: tuple[str | None, ...] = (None, None)
+_A_VALUE = "\0"
+"""The value of an option that only the shell knows; no word is this."""
 _REDEFINES = {"git": ("-c", "--config-env", "--exec-path")}
 """Options that give a command's own words another meaning."""
 MOST_AMONG = 200
@@ -163,7 +165,7 @@ def _doubled(word: str) -> str:
 def _may_mean(given: tuple[str, str | None], wanted: tuple[str, str | None]) -> bool:
     """Whether an option is the one that is wanted; a long one may be cut short."""
     same = given[0] == wanted[0] or (re.match("--.", given[0]) is not None and wanted[0].startswith(given[0]))
-    return same and (wanted[1] is None or wanted[1] == given[1])
+    return same and (wanted[1] is None or given[1] in (wanted[1], _A_VALUE))
 
 
 class NamedCommands:
@@ -197,7 +199,7 @@ class NamedCommands:
         """Whether a line would run a command that is named, or nobody can tell."""
         return any(
             named.may_be(command)
-            for given, among_words in commands_of(line, shell)
+            for given, among_words in commands_of(line, shell, _A_VALUE)
             for command in self._commands(given, among_words)
             for named in self._named
         )
@@ -235,8 +237,9 @@ def proves_each(line: str, shell: Shell = "bash") -> bool:
 
 
 @lru_cache(maxsize=1024)
-def commands_of(line: str, shell: Shell = "bash") -> tuple[tuple[Words, bool], ...]:
-    """The words of each command that a line would run; `redirect` stands for a file that it writes.
+def commands_of(line: str, shell: Shell = "bash", value: str | None = None) -> tuple[tuple[Words, bool], ...]:
+    """The words of each command that a line would run; `redirect` stands for a file that it writes, `value` for an
+    option's value that only the shell knows.
 
     True with the words of a program that is not known: what it runs, if anything, is among them, or (None) its input.
     """
@@ -250,15 +253,15 @@ def commands_of(line: str, shell: Shell = "bash") -> tuple[tuple[Words, bool], .
         return ((_UNREADABLE, False),)
     as_written = {(part.command, part.argv) for part in parts if part.argv[:1] == (part.name,)}
     return tuple(
-        (_words(part), part.among_words or (part.stranger and part.name == DYNAMIC))
+        (_words(part, value), part.among_words or (part.stranger and part.name == DYNAMIC))
         for part in parts
         if part.direction != "read"
         and (part.name in (DYNAMIC, *part.argv[:1]) or (part.command, part.argv) not in as_written)
     )
 
 
-def _words(part: LinePart) -> Words:
-    behind = (None if n in part.unknown else word for n, word in enumerate(part.argv))
+def _words(part: LinePart, value: str | None) -> Words:
+    behind = (value if n in part.values else None if n in part.unknown else word for n, word in enumerate(part.argv))
     if part.name == DYNAMIC and not part.among_words:
         return (None, *behind)
     return (part.name if part.name != DYNAMIC else part.argv[0], *list(behind)[1:])

@@ -161,7 +161,7 @@ class Scanner(Cursor):
             if source[1:] in _NUMERIC_PARAMETERS:
                 builder.add_unknown(NUMBER)
             elif quoted:
-                builder.add_unknown(single="@" not in source)
+                builder.add_unknown(single=following == "(" or "@" not in source)
             else:
                 builder.add_unknown(splits=True)
         elif following == "[" or not following.isascii() or (following == '"' and not quoted):

@@ -6,7 +6,7 @@ what its name says (`sort -o f`, `tee f`, `git diff --output=f`); programs that 
 
 import re
 from collections import ChainMap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -209,6 +209,40 @@ def written(words: Sequence[str], options: Options) -> WrittenOptions:
     found = reader.found | {(option, None) for option in marked}
     each = {(part, value) for option, value in found for part in options.parts.get(option, option).split()}
     return WrittenOptions(frozenset(each), tuple(reader.others))
+
+
+def expanded_values(program: str, words: Sequence[Word]) -> Iterator[int]:
+    """Which words are the value of an option of git, though the shell expands them: `-m "$(cat f)"`.
+
+    Each is exactly one word. Only behind words that are understood: an unknown option may take the next one.
+    """
+    key = f"{program} {words[0].text}" if words else ""
+    if program != "git" or key not in _TABLE:
+        return
+    options, is_value = options_of(key), False
+    for n, word in enumerate(words[1:], start=1):
+        if word.text is None:
+            if not (is_value and word.single):
+                return
+            yield n
+        if is_value or not re.match("-.", word.text or ""):
+            is_value = False
+            continue
+        takes_next = _takes_next(word.shown, options)
+        if takes_next is None:
+            return
+        is_value = takes_next
+
+
+def _takes_next(option: str, options: Options) -> bool | None:
+    """Whether the value of an option, or of a cluster of them, is the next word; None if one is not known."""
+    spelled = [option.partition("=")[0]] if option.startswith("--") else [f"-{letter}" for letter in option[1:]]
+    for at, spelling in enumerate(spelled, start=1):
+        if spelling not in options.first:
+            return None
+        if options.first[spelling] in options.taking:
+            return at == len(spelled) and "=" not in option
+    return False
 
 
 class _OptionReader:

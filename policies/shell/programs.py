@@ -17,7 +17,7 @@ from .builtins import changes_program_meaning, evaluates
 from .carrying import CARRYING, Carries, carries, gives_other
 from .git import git, own_words
 from .interpreters import AWKS, ON_INPUT, awk_files, awk_runs, interpreted, interpreter_of, sed_files
-from .program_options import GIT_WRITING, KNOWN, WRITING, written_files
+from .program_options import GIT_WRITING, KNOWN, WRITING, expanded_values, written_files
 from .words import DYNAMIC, HARMLESS_TARGETS, UNSEEN, Shell, Word, check_depth, literal, split
 from .wrappers import PREFIXES, UNKNOWN, Nested, Prefix, behind
 
@@ -366,8 +366,9 @@ class LinePart(msgspec.Struct, frozen=True, kw_only=True):
     """One thing a line does: a simple command, or a redirection, whose `direction` says what becomes of the file.
 
     `exact` is false if the shell expands some words; `argv` then shows them as written, and `unknown` says which they
-    are: each may become several words, or none. `reason` says why it is dynamic; `among_words`: what it runs, if
-    anything, is among its words. An unknown program is a `stranger`: it may run its input.
+    are: each may become several words, or none, but for the `values` of options. `reason` says why it is dynamic;
+    `among_words`: what it runs, if anything, is among its words. An unknown program is a `stranger`: it may run its
+    input.
     """
 
     name: str
@@ -375,6 +376,7 @@ class LinePart(msgspec.Struct, frozen=True, kw_only=True):
     argv: tuple[str, ...] = ()
     exact: bool = True
     unknown: tuple[int, ...] = ()
+    values: tuple[int, ...] = ()
     reason: str = ""
     direction: Literal["", "read", "write"] = ""
     among_words: bool = False
@@ -465,4 +467,5 @@ def _part(name: str, source: str, words: Sequence[Word]) -> LinePart:
         argv=tuple(word.shown for word in words),
         exact=all(word.text is not None for word in words),
         unknown=tuple(n for n, word in enumerate(words) if word.text is None),
+        values=tuple(n + 1 for n in expanded_values(name, words[1:])),
     )

@@ -52,7 +52,20 @@ REFUSED = [
         "python x.py --run='git -C d push'"), *("php x.php git push", "npm run x -- git push",
         "cargo run -- git push", "go run . git push"), "yarn run x 'git push'")),
 ]  # fmt: skip
+REFUSED += [
+    *(("git commit -n", line) for line in ('git commit "$(cat f)"', "git commit -m $x", 'git commit -m "$@"',
+        'git commit -m "${x[@]}"', 'git commit -m "$(cat f)" "$x"', 'git commit -m "$(cat f)" -n',
+        'git commit --cleanup -m "$x"', 'git commit -C -m "$x"', 'git commit -mx "$y"', 'git commit -- -m "$x"',
+        'git commit --message=x "$y"', 'git commit "$x" -m "$y"', 'git commit -m *', 'git -C d commit -m "$x"',
+        'mytool commit -m "$x"', 'git commit -m "$x" --no-ver')),
+    ("git commit -m secret", 'git commit -m "$x"'),
+    ("git tag -d", 'git tag -m "$x" -d v1'),
+    ("cat f", 'git commit -m "$(cat f)"'),
+]  # fmt: skip
 PASSED = [
+    *(("git commit -n", line) for line in ('git commit -m "$(cat f)"', 'git commit -am "$x"',
+        'git commit --message "$x" f', 'git commit -m "$x" -m "$(date)"',
+        "git commit -m \"$(cat <<'EOF'\nA title\n\nBy: a <a@example.com>\nEOF\n)\"")),
     *(("rm -rf", line) for line in ("rm -r x", "rm -f x", "rm -vi x", "rm -- -rf", "rmdir -p x", "echo rm -rf")),
     ("git push --force", "git push origin main"),
     ("git push -f", "git push --force-with-lease"),
