@@ -2,7 +2,7 @@
 
 import { Refused, adoptToken, decoded, follow, forgetToken, get, pause, setToken } from "./api.js";
 import { Approvals } from "./approvals.js";
-import { announce, fill, h, openDialog, sentence, toast } from "./dom.js";
+import { announce, dismiss, fill, h, openDialog, sentence, toast } from "./dom.js";
 import { Run } from "./run.js";
 import { Runs } from "./runs.js";
 import { KillSwitch } from "./kill_switch.js";
@@ -83,7 +83,7 @@ const KEYS = [
 
 function help() {
   const list = h("dl", { class: "keys" }, KEYS.map(([key, what]) => [h("dt", {}, h("kbd", {}, key)), h("dd", {}, what)]));
-  return openDialog("Keys", list, h("div", { class: "row end" }, h("button", { value: "" }, "Close")));
+  return openDialog("Keys", list, h("div", { class: "row end" }, dismiss("Close")));
 }
 
 const GLOBAL = {

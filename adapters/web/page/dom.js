@@ -87,7 +87,12 @@ export function toast(text, { bad = false } = {}) {
   setTimeout(() => message.remove(), bad ? 8000 : 4000);
 }
 
-/** A dialog with a form; gives what was chosen, or null. `body` is told how to close. */
+/** Closes its dialog without a choice. It submits nothing: Enter in a field is for the button that does. */
+export function dismiss(text) {
+  return h("button", { type: "button", on: { click: (event) => event.target.closest("dialog").close() } }, text);
+}
+
+/** A dialog with a form; gives the value of the button that closed it, or null. */
 export function openDialog(title, ...body) {
   const heading = h("h2", { id: "dialog-title" }, title);
   const dialog = h("dialog", { "aria-labelledby": "dialog-title" }, h("form", { method: "dialog" }, heading, ...body));

@@ -1,7 +1,7 @@
 // The kill switch: what blocks starts stands in a banner on every view; stopping is asked for in a dialog.
 
 import { get, post } from "./api.js";
-import { fill, h, openDialog, toast } from "./dom.js";
+import { dismiss, fill, h, openDialog, toast } from "./dom.js";
 import { counted, moment } from "./format.js";
 
 const WHAT = { all: "No run starts", tenant: "No run of tenant", session: "No run of session", label: "No run labelled" };
@@ -53,15 +53,16 @@ export class KillSwitch {
     const count = h("p", { role: "status", id: "stop-count" });
     const go = h("button", { value: "stop", class: "danger" }, "Stop");
     const block = h("input", { type: "checkbox", checked: true, on: { change: () => check() } });
+    const name = () => value.value.trim();
     const check = async () => {
       const all = scope.value === "everything";
       const turn = (this.turn = {});
       which.hidden = all;
       sure.hidden = !all;
-      const named = all ? typed.value.trim().toLowerCase() === "everything" : value.value.trim();
-      go.disabled = !named || !(end.checked || block.checked);
+      const confirmed = all ? typed.value.trim().toLowerCase() === "everything" : name();
+      go.disabled = !confirmed || !(end.checked || block.checked);
       fill(go, end.checked ? "Cancel them" : "Freeze");
-      const runs = all || value.value.trim() ? await affected(all ? {} : { [scope.value]: value.value.trim() }) : null;
+      const runs = all || name() ? await affected(all ? {} : { [scope.value]: name() }) : null;
       if (turn !== this.turn) return;
       fill(count, runs === null ? "" : end.checked ? `${counted(runs, "run")} will be cancelled.` : `${counted(runs, "run")} will keep running.`);
       if (end.checked && runs !== null) fill(go, `Cancel ${counted(runs, "run")}`);
@@ -77,10 +78,10 @@ export class KillSwitch {
       h("label", { class: "row check" }, block, "Freeze starts until somebody lifts the freeze"),
       h("label", {}, "Why (recorded)", reason),
       sure,
-      h("div", { class: "row end" }, h("button", { value: "" }, "Do nothing"), go),
+      h("div", { class: "row end" }, dismiss("Do nothing"), go),
     );
     if (chosen !== "stop") return;
-    const named = scope.value === "everything" ? { everything: true } : { [scope.value]: value.value.trim() };
+    const named = scope.value === "everything" ? { everything: true } : { [scope.value]: name() };
     const order = { ...named, reason: reason.value.trim(), end_runs: end.checked, block_starts: block.checked };
     await this.done("/api/switch", order, ({ outcomes }) => (end.checked ? ended(outcomes) : "Starts are frozen"));
   }
