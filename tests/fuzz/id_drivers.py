@@ -1,4 +1,4 @@
-"""Each adapter in this process, running a script of calls with reused ids."""
+"""Each adapter in this process, running scripts of calls with reused ids."""
 
 from __future__ import annotations
 
@@ -18,11 +18,14 @@ from proctor.policies.events import ToolCallStarted as Started
 from proctor.supervisor.ports.adapter import Adapter, Launch
 from tests import framework_bench
 
-from .call_ids import Driver, Played, ProposedCall, Ran, Responses, command, of_commands, supervised
+from .call_ids import Driver, Played, ProposedCall, Ran, Responses, command, ids_on, of_commands, supervised
 from .call_ids import policies as policies_of
 from .id_wires import hook, proxy
+from .ledger import Share
 
 NAMES: Final = ("act", "once", "forbidden")
+EXAMPLES: Final = 10
+"""Of one share, on each adapter."""
 
 
 def tools(ran: Ran) -> list[Callable[[int], str]]:
@@ -132,3 +135,8 @@ IN_PROCESS: Final[dict[str, Driver]] = {
     "scripted": scripted,
     "shell": shell,
 }
+
+
+def ids(seed: int, number: int) -> Share:
+    """One share."""
+    return ids_on(IN_PROCESS, EXAMPLES, seed, number)

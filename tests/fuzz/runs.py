@@ -10,8 +10,7 @@ from .broken_policies import broken_policies
 from .cancels import cancels
 from .command_lines import command_lines
 from .hook_wire import hook_wire
-from .ids import client_ids, ids
-from .kills import kills
+from .id_drivers import ids
 from .ledger import Share
 from .power import power
 from .proofs import proofs
@@ -20,6 +19,7 @@ from .races import races
 from .sessions import sessions
 from .signals import signals
 from .simulated import simulated
+from .suite import client_ids, kills
 
 
 class Run(msgspec.Struct, frozen=True):

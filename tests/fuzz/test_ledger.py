@@ -2,6 +2,7 @@
 
 from tests.fuzz.ledger import PAGE, Result, page_with, read_results, table
 from tests.fuzz.runs import RUNS
+from tests.fuzz.suite import OF_CLIENTS, OF_KILLS, ROOT
 
 
 def test_the_page_has_the_results() -> None:
@@ -12,3 +13,11 @@ def test_the_page_has_the_results() -> None:
     assert page_with(page, read_results()) == page
     assert [name for name in RUNS if f"| `{name}` |" not in page.split("what it compares")[1]] == []
     assert rows == ["| `a` | 1 | 1,000 lines | **none** |", "| `b` | 2 |  | 1 |"]
+
+
+def test_the_tests_that_long_runs_repeat_exist() -> None:
+    """Otherwise a share of those runs would be an error of pytest."""
+    for test in (*OF_KILLS, *OF_CLIENTS):
+        file, name = test.split("::")
+
+        assert f"def {name}(" in (ROOT / file).read_text()
