@@ -48,6 +48,8 @@ def console(file: IO[str] | None = None) -> Console:
 
 _MOST_CELLS = 1000
 """Of a screen, in a row or a column."""
+_UNKNOWN = (80, 25)
+"""Cells of a screen whose size is said to be 0, as it is where nobody knows it."""
 
 
 @functools.cache
@@ -58,12 +60,13 @@ def _safe_console() -> type[Console]:
 
     class SafeConsole(Console):
         """Escapes control characters in every piece of text that is about to be shown, whoever rendered it; draws no
-        larger screen than there is, whatever the terminal says.
+        larger screen than there is, whatever the terminal says, and none without room for text.
         """
 
         @property  # type: ignore[misc]
         def size(self) -> ConsoleDimensions:
-            return ConsoleDimensions(*(min(cells, _MOST_CELLS) for cells in super().size))
+            sides = zip(super().size, _UNKNOWN, strict=True)
+            return ConsoleDimensions(*(min(cells or unknown, _MOST_CELLS) for cells, unknown in sides))
 
         def on_broken_pipe(self) -> None:
             """Let the command handle a reader that has left, instead of ending the program."""

@@ -325,6 +325,15 @@ def test_init_asks_on_a_terminal(place: Path, typed: bytes, following: str, hook
     assert (place / ".claude").exists() is hooked
 
 
+def test_a_terminal_whose_width_nobody_knows_is_written_to(cli: Any) -> None:
+    """`COLUMNS=0` says so in some editors and containers."""
+    cli("run", "--adapter", "shell", "--policy", "org.yaml", "true")
+    code, shown = on_terminal("show", "last", program=[warm_proctor()], columns=0, NO_COLOR="1")
+
+    assert code == 0
+    assert 'allowed   bash(command="true"' in shown
+
+
 def test_a_terminal_of_80_columns_is_enough(cli: Any, place: Path) -> None:
     """No line is longer. Words, ids and times stay whole, and long text is wrapped; only a prompt is cut. A command
     to copy is one line.
