@@ -148,8 +148,8 @@ class ResponsesAPI:
 def _tools(request: dict[str, Any]) -> list[dict[str, Any]]:
     """The tools of a request. Newer models get them in their input; requests for a title have no commands."""
     added = [item["tools"] for item in request["input"] if item["type"] == "additional_tools"]
-    in_script = [tools for tools in added if "{ exec_command(" in str(tools)]
-    return [tool for tools in (request.get("tools") or [], *in_script) for tool in tools]
+    offered = [tools for tools in added if "{ exec_command(" in str(tools) or "'exec_command'" in str(tools)]
+    return [tool for tools in (request.get("tools") or [], *offered) for tool in tools]
 
 
 def _response(reply: Reply, request: dict[str, Any]) -> dict[str, Any]:

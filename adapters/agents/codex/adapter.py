@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from typing import Any, Final, Literal
 
 import anyio
@@ -177,9 +177,14 @@ class CodexAdapter:
 
     @asynccontextmanager
     async def _opened(self, launch: Launch, session: CodexSession) -> AsyncIterator[None]:
+        sandboxed = self._sandbox != "danger-full-access"
+        direct = (
+            sandboxing.without_scripts(self._client(), self._workspace.environment) if sandboxed else nullcontext()
+        )
         async with (
+            direct as config,
             connect(
-                self._command(launch.options),
+                self._command(launch.options, config),
                 cwd=self._workspace.folder,
                 env=self._workspace.environment,
                 mark=launch.mark,
@@ -217,11 +222,14 @@ class CodexAdapter:
         thread |= {"threadId": launch.resume, "excludeTurns": True}
         return ("thread/fork" if launch.fork else "thread/resume"), thread
 
-    def _command(self, options: LaunchOptions) -> list[str]:
+    def _client(self) -> str:
+        return str(self._path or find_client())
+
+    def _command(self, options: LaunchOptions, more: Mapping[str, Any] | None = None) -> list[str]:
         trust = {} if self._trusts else settings.untrusted(self._workspace.folder)
-        config = {**self._config, **trust, **options.options.get("config", {})}
+        config = {**(more or {}), **self._config, **trust, **options.options.get("config", {})}
         features = {**self._features, **options.options.get("features", {})}
-        return [str(self._path or find_client()), *settings.arguments(config, features)]
+        return [self._client(), *settings.arguments(config, features)]
 
     async def _check_bypasses(self) -> None:
         """Raises ProviderError if the settings let more bypass the gate than when the run was planned."""

@@ -51,7 +51,7 @@ def command_proposal(params: dict[str, Any], arguments: dict[str, Any] | None) -
     escalated = None if arguments is None else arguments.get("sandbox_permissions", "use_default") != "use_default"
     if params.get("additionalPermissions") is not None:
         escalated = True
-    about = {"escalated": escalated, "reason": params.get("reason")}
+    about = {"escalated": escalated is not False, "reason": params.get("reason")}
     return CodexProposal(
         id=str(params.get("itemId")),
         name="shell",

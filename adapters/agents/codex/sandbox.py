@@ -9,6 +9,7 @@ them behind when a command is killed.
 """
 
 import os
+import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -33,6 +34,8 @@ SANDBOXES: Final = {
 _BASES: Final = {"read-only": ":read-only", "workspace-write": ":workspace"}
 _DENIED: Final = {"linux": "/etc/shadow", "darwin": "/private/etc/master.passwd"}
 _GUARDED: Final = (".git", ".codex", ".agents", ".aws")
+_MODELS_S: Final = 10.0
+"""Seconds to wait for the client's list of models."""
 _REGISTRY_S: Final = 2.0
 """Seconds to wait for the client's registry."""
 
@@ -94,6 +97,28 @@ async def swept(folder: Path, env: Mapping[str, str]) -> AsyncIterator[None]:
                     with suppress(OSError):  # not there, or somebody's own
                         path.rmdir()
             lock.release()
+
+
+@asynccontextmanager
+async def without_scripts(client: str, env: Mapping[str, str]) -> AsyncIterator[dict[str, Any]]:
+    """Configuration under which no model calls its tools in scripts, as a command of one doesn't say whether it would
+    leave the sandbox: the client's list of models, without that. Empty for a client without such a list.
+    """
+    async with anyio.TemporaryDirectory() as folder:
+        models: list[dict[str, Any]] = []
+        with anyio.move_on_after(_MODELS_S), suppress(OSError, msgspec.MsgspecError):
+            command = [client, "debug", "models"]
+            listed = await anyio.run_process(
+                command, input=b"", cwd=folder, env=env, check=False, stderr=subprocess.DEVNULL
+            )
+            models = msgspec.json.decode(listed.stdout, type=_Models).models
+        path = anyio.Path(folder, "models.json")
+        await path.write_bytes(msgspec.json.encode(_Models([{**model, "tool_mode": None} for model in models])))
+        yield {"model_catalog_json": str(path)} if models else {}
+
+
+class _Models(msgspec.Struct):
+    models: list[dict[str, Any]]
 
 
 def _temporary(env: Mapping[str, str]) -> Path:

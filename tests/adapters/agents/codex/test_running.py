@@ -74,13 +74,15 @@ async def test_every_mcp_call_is_asked_about_in_any_settings(bench: Any, tmp_pat
     assert ev.ToolCallCompleted(tool_call_id="c2", tool_name="mcp__small__read", tool_output="wrote it") in events
 
 
+@pytest.mark.parametrize("model", ["gpt-5.5", "gpt-6-sol"])
 @pytest.mark.parametrize("allow_escalation", [False, True])
 async def test_a_command_leaves_the_sandbox_only_if_the_caller_allowed_it(
-    bench: Any, tmp_path: Path, allow_escalation: bool
+    bench: Any, tmp_path: Path, allow_escalation: bool, model: str
 ) -> None:
     """The client's question does not say that a command would; the model's call does. The same holds for a file
     change outside the workspace, as the client makes any approved one. Text for a terminal would not be asked about,
-    so terminals are disabled.
+    so terminals are disabled. A newer model would call tools in scripts, of which the client's question and its log
+    do not say it.
     """
     api, escalate = bench.api, {"sandbox_permissions": "require_escalated"}
     api.reply(
@@ -90,7 +92,7 @@ async def test_a_command_leaves_the_sandbox_only_if_the_caller_allowed_it(
     )
     api.reply(api.patch("c4", f"*** Add File: {tmp_path}/outside.txt", "+x"))
     api.reply(api.shell("c5", "cat > typed", tty=True))
-    adapter = bench.adapter(sandbox="workspace-write", allow_escalation=allow_escalation)
+    adapter = bench.adapter(model=model, sandbox="workspace-write", allow_escalation=allow_escalation)
     gate = RecordingGate()
     events = await bench.run(gate, adapter=adapter)
 
