@@ -239,7 +239,7 @@ def _open_streams() -> None:
 
 
 def _run_command(given: list[str]) -> int:
-    debug, reported = "--debug" in given[:1], True
+    debug, reported, output = "--debug" in given[:1], True, sys.stdout
     try:
         result: Any = app.main(args=given, prog_name="proctor", standalone_mode=False)
         code, reported = result if isinstance(result, int) else 0, False
@@ -249,8 +249,12 @@ def _run_command(given: list[str]) -> int:
     except click.ClickException as error:
         note(f"error: {usage_text(error)}")
         code = BAD_INPUT
-    except (BrokenPipeError, SystemExit):  # the latter is click's answer to a pipe without a reader
+    except BrokenPipeError:
         return _nobody_reads(0)
+    except SystemExit as error:
+        if sys.stdout is not output:  # click puts another in its place once the reader of a pipe is gone
+            return _nobody_reads(0)
+        code = report(error, debug=debug)
     except click.Abort:
         code = report(KeyboardInterrupt(), debug=False)
     except (Exception, KeyboardInterrupt) as error:

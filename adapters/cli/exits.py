@@ -75,6 +75,8 @@ def _code_and_text(error: BaseException) -> tuple[int, str]:
         return code_of(error), f"error: {error}"
     if isinstance(error, KeyboardInterrupt):
         return FAILED, "interrupted"
+    if isinstance(error, SystemExit):
+        return FAILED, "error: an agent's code ended the program with `sys.exit`; let it return or raise instead"
     if isinstance(error, OSError) and error.filename is not None:
         return BAD_INPUT, f"error: `{error.filename}`: {os_words(error)}"
     if isinstance(error, FileNotFoundError) and not _has_folder():

@@ -62,3 +62,19 @@ def test_the_documented_command_runs_the_agent_under_its_policy(
     assert events[-1]["status"] == "completed"
     assert "it ran" not in ran.out + ran.err
     assert json.loads(cli("runs", "--json").out.splitlines()[0])["provider"] == adapter
+
+
+@pytest.mark.parametrize("adapter", ["pydantic-ai", "openai-agents"])
+def test_an_agents_code_that_ends_the_program_has_not_succeeded(
+    cli: Any, place: Path, monkeypatch: pytest.MonkeyPatch, adapter: str
+) -> None:
+    """It is one error with exit code 3, whatever the agent's own exit code."""
+    monkeypatch.delitem(sys.modules, "leaving", raising=False)
+    place.joinpath("leaving.py").write_text(
+        "class Leaving:\n    def __getattr__(self, name: str):\n        raise SystemExit(0)\n\nagent = Leaving()\n"
+    )
+    ran = cli("run", "--adapter", adapter, "--set", "agent=leaving:agent", "go")
+    monkeypatch.delitem(sys.modules, "leaving", raising=False)
+
+    assert (ran.code, ran.out) == (3, "")
+    assert ran.err == "error: an agent's code ended the program with `sys.exit`; let it return or raise instead\n"
