@@ -42,7 +42,6 @@ export class Run {
       this.policies,
     );
     this.timer = setInterval(() => this.tick(), 1000);
-    this.listen();
   }
 
   tabs() {
@@ -84,9 +83,9 @@ export class Run {
     if (n === 1) this.showPolicies();
   }
 
-  async listen() {
+  /** Follows the events, of the past up to `last` only the latest. */
+  async listen(last) {
     try {
-      const { last_seq: last } = await get(this.path);
       this.timeline.left.hidden = last <= MOST_EVENTS;
       const path = `${this.path}/timeline/stream?after=${Math.max(0, last - MOST_EVENTS)}`;
       for await (const { data } of follow(path, { signal: this.closed.signal })) {
@@ -117,6 +116,7 @@ export class Run {
     }
     if (turn !== this.turn) return;
     const [run, limits, { approvals }] = found;
+    if (!this.run) this.listen(run.last_seq);
     this.run = run;
     this.title = beginning(run.prompt) || run.run_id;
     fill(this.heading, this.title);

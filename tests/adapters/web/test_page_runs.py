@@ -83,6 +83,21 @@ def test_a_run_is_read_with_the_keyboard(person: Person, site: Site) -> None:
     person.wrong.clear()  # the browser reports the request that failed
 
 
+def test_a_run_that_could_not_be_read_at_first_is_shown_with_its_timeline(person: Person, site: Site) -> None:
+    """The server did not answer for a moment, as when it starts again."""
+    hello = "steps: [{say: Hello.}]\n"
+    run_id = web_server.ran(site, hello, POLICY)[0]["run_id"]
+    tab = person.opens()
+    tab.route(f"**/api/runs/{run_id}", lambda route: route.abort(), times=2)
+    with tab.expect_event("requestfailed", lambda request: request.url.endswith(run_id)):
+        tab.evaluate("id => { location.hash = `#/run/${id}` }", run_id)
+    web_server.ran(site, hello, POLICY)
+    expect(tab.locator(".about .pill")).to_have_text("completed")
+    expect(tab.locator(".about .pill")).to_be_visible()
+    expect(tab.locator(".line")).to_contain_text("Hello.")
+    person.wrong.clear()  # the browser reports the requests that failed
+
+
 def test_earlier_runs_are_offered_while_there_is_a_page_of_them(person: Person) -> None:
     """The list has up to 500 runs: a button that could show no more is not there."""
     tab = person.opens()
