@@ -1,10 +1,9 @@
-"""An agent that blocks the thread: a watchdog reports where, and a second signal ends the process."""
+"""An agent that blocks the thread: a watchdog reports where."""
 
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 import pytest
 import structlog
@@ -16,7 +15,6 @@ PROGRAM = """
 import sys, time
 from contextlib import asynccontextmanager
 import anyio
-from proctor.adapters.cli.exits import EndingSignals
 from proctor.policies import Limits, Policy
 from proctor.policies.events import MessageReceived, RunCompleted
 from proctor.supervisor import MemoryStore, Supervisor
@@ -42,7 +40,7 @@ class Blocking(FakeAdapter):
         return ()
 
 async def main():
-    async with Supervisor(MemoryStore()) as supervisor, EndingSignals().call(supervisor.cancel_all):
+    async with Supervisor(MemoryStore()) as supervisor:
         policy = Policy(name="open", limits=Limits(max_tool_calls=9))
         handle = await supervisor.start(Blocking(), "go", policies=[policy], run_id="run_that_blocks")
         await handle.wait()
@@ -96,15 +94,3 @@ def test_a_watchdog_reports_what_blocks_the_loop(backend: str) -> None:
         process.stdin.flush()
         assert process.stderr.readline() == "it is over\n"
         assert process.wait(PATIENCE_S) == 0
-
-
-def test_a_second_signal_ends_the_process_although_its_loop_is_blocked() -> None:
-    """The first can't be handled."""
-    with blocked("asyncio") as (process, line):
-        assert "event='loop.blocked'" in line
-        for _ in range(int(PATIENCE_S / 0.1)):  # a signal that arrives before the last one was handled does not count
-            process.send_signal(signal.SIGTERM)
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(0.1)
-                break
-        assert process.returncode == -signal.SIGTERM
