@@ -258,6 +258,7 @@ def test_output_of_a_server_outside_the_protocol_harms_nobody(form: tuple[str, .
     assert SECRET not in done.shown
     assert [shown for shown in done.shown.splitlines() if not shown.isprintable()] == []
     assert "Traceback" not in done.shown
+    assert "the MCP server wrote something that is not a message: " in done.shown
     assert len(done.shown.splitlines()) >= 2 * len(WRITTEN) - 3
 
 

@@ -12,7 +12,6 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from hook_processes import daemons, end_daemons
 from stored_rows import in_store, once, stored_events, stored_rows
 from terminal import Terminal
 
@@ -374,18 +373,3 @@ def test_its_run_is_ended_by_the_daemon(working: Any) -> None:
         (f"{run.session_id}-2", "run_started"),
         (f"{run.session_id}-2", "run_completed"),
     ]
-
-
-@pytest.mark.claude
-def test_without_the_daemon_its_run_is_lost_and_reaped(working: Any) -> None:
-    """By the next process that uses the store."""
-    client = started(working)
-    end_daemons(working.store)
-    while_there = until(working.store, lambda run: not daemons(working.store)).status
-    with client:
-        client.kill()
-    run = until(working.store, lambda run: run.status == "lost")
-
-    assert while_there == "running"
-    assert [each.run_id for each in in_store(working.store, reap)] == [run.run_id]
-    assert events(working.store, run.session_id)[-1].type == "run_failed"

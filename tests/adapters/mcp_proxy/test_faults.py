@@ -182,16 +182,6 @@ def failing_server(how: str) -> Iterator[str]:
         server.close()
 
 
-async def test_output_that_is_no_message_is_reported_and_skipped(bench: Any) -> None:
-    """A server that prints beside the protocol does not end the session."""
-    async with bench.proxied("{name: p}") as proxied:
-        answered = await proxied.outcome("babble")
-
-    assert answered == (False, "babbled")
-    assert proxied.warnings == ["the MCP server wrote something that is not a message: this is no message"]
-    assert bench.error is None
-
-
 async def test_standard_input_and_output_carry_messages_of_any_size() -> None:
     """Lines are assembled from pieces, other output is distinguished, and large answers are whole."""
     import os

@@ -4,7 +4,6 @@ from functools import partial
 from typing import Any
 
 import anyio
-import psutil
 import pytest
 from answering import answered_by_a_process
 from mcp.shared.message import SessionMessage
@@ -13,7 +12,6 @@ from stored_rows import once
 
 from proctor.adapters.mcp_proxy.relay import WITHDRAWN, Relay, SharedByConnections
 from proctor.adapters.mcp_proxy.tools import Naming, Visibility
-from proctor.policies.errors import PolicyViolationError
 from proctor.policies.events import Event
 from proctor.policies.events.calls import ToolCall
 from proctor.supervisor import StoreError, pending
@@ -135,27 +133,6 @@ async def test_a_call_that_is_cancelled_as_it_is_allowed_does_not_run_and_has_fa
 
     assert (passed_on, pending) == (0, [])
     assert [(event.type, getattr(event, "error", None)) for event in reported] == [("tool_call_failed", WITHDRAWN)]
-
-
-async def test_a_policy_that_cancels_ends_the_run_and_every_call_has_an_answer(bench: Any) -> None:
-    """The denied call and the active one are answered; then the server's process is gone."""
-    target, never = bench.dir / "pid", bench.dir / "never"
-    policy = "{name: p, tool_rules: [{deny: [write]}]}"
-    answers: list[tuple[bool, str]] = []
-
-    async def hang(proxied: Any) -> None:
-        answers.append(await proxied.outcome("hang", path=str(target)))
-
-    async with bench.proxied(policy) as proxied, anyio.create_task_group() as tasks:
-        tasks.start_soon(hang, proxied)
-        while not target.exists() or not target.read_text():
-            await anyio.sleep(0.01)
-        answers.append(await proxied.outcome("write", path=str(never)))
-
-    assert [is_error for is_error, _ in answers] == [True, True]
-    assert not never.exists()
-    assert isinstance(bench.error, PolicyViolationError)
-    assert not psutil.pid_exists(int(target.read_text()))
 
 
 async def test_a_store_that_cannot_be_written_denies(bench: Any) -> None:
