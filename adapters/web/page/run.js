@@ -2,7 +2,7 @@
 
 import { Refused, follow, get, getExact, post } from "./api.js";
 import { Card, showCards, reportOthers } from "./approvals.js";
-import { Keyed, fill, h, openDialog, sentence, toast } from "./dom.js";
+import { Keyed, fill, h, openDialog, toast } from "./dom.js";
 import { beginning, duration, moment, number, usd } from "./format.js";
 import { Bar, chips, labelsOf, showStatus, terms } from "./parts.js";
 import { Timeline } from "./timeline.js";
@@ -94,8 +94,7 @@ export class Run {
       }
     } catch (error) {
       if (error.status === 404) return this.missing();
-      fill(this.heading, sentence(error.message));
-      this.pill.hidden = true;
+      toast(error.message, { bad: true });
     }
   }
 
