@@ -129,6 +129,24 @@ async def test_a_covered_call_asks_nobody_and_nothing_claims_it_did(written: dic
     assert again == []
 
 
+async def test_an_approval_of_similar_calls_covers_no_others() -> None:
+    """Those that an entry of an allow list admits, and that have no further input."""
+    lines: list[str] = []
+
+    async def approver(request: ApprovalRequest) -> ApprovalAnswer:
+        lines.append(request.call.input["command"])
+        entry = {"tool": "bash", "where": [{"path": "$.command", "runs": ["git push"]}]}
+        return ApprovalAnswer(granted=len(lines) == 1, by="ana", scope="run", like=entry)
+
+    inputs = [{"command": line} for line in ("git push", "git push -v", "git push; rm x", "rm x")]
+    inputs.append({"command": "git push", "host": "prod"})
+    agent = FakeAdapter([Ask(id=f"c{n}", name="bash", input=given) for n, given in enumerate(inputs)])
+    await run_once(agent, "go", policies=asking(scope="run"), approver=approver)
+
+    assert [call.id for call in agent.ran] == ["c0", "c1"]
+    assert lines == ["git push", "git push; rm x", "rm x", "git push"]
+
+
 @pytest.mark.parametrize(("scope", "approval", "user", "asks_again"), [
     ("session", {}, None, False),
     ("run", {}, None, True),

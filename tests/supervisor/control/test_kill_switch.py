@@ -3,15 +3,20 @@
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from typing import Any
+from functools import partial
+from types import SimpleNamespace
+from typing import Any, cast
 
 import anyio
 import pytest
+from anyio import wait_all_tasks_blocked
+from msgspec.structs import replace
 from supervised import OPEN, around
 
 from proctor.policies import RunContext
 from proctor.policies.events import RunCancelled, RunFailed, RunStarted
 from proctor.supervisor import KillOutcome, KillSwitch, MemoryStore, RunHandle, Supervisor
+from proctor.supervisor.api.active_runs import ActiveRuns, deliver
 from proctor.supervisor.api.run_once import create_run, execute_run, run_once
 from proctor.supervisor.errors import StartsBlockedError, StoreError, UsageError
 from proctor.supervisor.ports.stored_types import Block, Cancel, Command, Owner, RunInfo, UnblockStarts
@@ -309,3 +314,34 @@ async def test_a_kill_without_a_visible_effect_says_that_its_command_is_recorded
         ended = await handle.wait()
 
     assert ended.status == "cancelled"
+
+
+async def test_a_command_ends_no_run_that_was_created_after_it() -> None:
+    """Although a supervisor may read it again: numbers that an older copy of the store gives are read twice."""
+    store = MemoryStore()
+    await store.send_command(KILL)
+    async with running(store, ACME) as (handle,):
+        for number in (1, 2):
+            deliver(replace(KILL, number=number), handle)
+            await wait_all_tasks_blocked()
+            ended = handle.done
+            assert ended == (number == 2)
+
+
+async def test_a_run_that_cannot_be_cancelled_keeps_no_other_from_it() -> None:
+    """The error is raised once all have had the order."""
+    cancelled: list[str] = []
+
+    def cancel(run_id: str, *_: Any, **given: Any) -> None:
+        cancelled.append(run_id)
+        if run_id == "broken":
+            raise RuntimeError(run_id)
+
+    runs = ActiveRuns()
+    for run_id in ("broken", "whole"):
+        actor = SimpleNamespace(cancel=partial(cancel, run_id))
+        runs.add(cast("RunHandle", SimpleNamespace(run_id=run_id, _actor=actor)), lambda: None)
+    with pytest.raises(RuntimeError, match="broken"):
+        runs.cancel_all("enough")
+
+    assert cancelled == ["broken", "whole"]

@@ -161,6 +161,28 @@ def test_the_id_of_a_finished_call_names_a_new_call(outcome: ev.Event | None) ->
     assert not any(isinstance(event, ev.ErrorOccurred) for event in run.recorded)
 
 
+COMPLETED = interface.Reported(now_ms=1, event=ev.RunCompleted(output="done"))
+CANCEL = interface.CancelAsked(now_ms=1, reason="enough")
+ENDED = interface.AdapterEnded(now_ms=1)
+
+
+@pytest.mark.parametrize(("inputs", "end"), [
+    ([COMPLETED, ENDED], "run_completed"),
+    ([COMPLETED, CANCEL, ENDED], "run_completed"),
+    ([CANCEL, COMPLETED, ENDED], "run_cancelled"),
+    ([COMPLETED, ENDED, CANCEL, ENDED], "run_completed"),
+    ([ENDED, ENDED], "run_failed"),
+])  # fmt: skip
+def test_a_run_ends_once_as_what_came_first_says(inputs: list[interface.Input], end: str) -> None:
+    """A cancel does not undo what an agent has completed, and nothing ends a run twice."""
+    run = Run()
+    for input in inputs:
+        run.feed(input)
+        run.store()
+
+    assert [event.type for event in run.recorded if isinstance(event, ev.TERMINAL)] == [end]
+
+
 def called(run: Run, tool: str) -> None:
     """One call from its proposal to its end."""
     key = len(run.answers()) + 1
