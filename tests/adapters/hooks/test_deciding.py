@@ -1,9 +1,11 @@
 """The effect of each hook: limits, approvals and their scope, the kill switch, explanations."""
 
 import json
+import shutil
 import sqlite3
 import subprocess
 import sys
+from concurrent.futures import Future
 from contextlib import closing
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -11,6 +13,7 @@ from typing import Any, Literal
 
 import pytest
 from calling import called
+from hook_processes import call_of, decider_for
 
 from proctor.adapters.hooks import decider, record
 from proctor.adapters.hooks.clients.claude import TIMEOUT_S
@@ -18,7 +21,7 @@ from proctor.adapters.hooks.decider import HookDecider
 from proctor.adapters.hooks.messages import HookAnswer
 from proctor.adapters.hooks.settings import DAEMON_CLIENT
 from proctor.adapters.stores import SQLiteStore
-from proctor.policies import PolicyError, RunContext, load_policies
+from proctor.policies import EventError, PolicyError, RunContext, load_policies
 from proctor.supervisor import ApprovalAnswer, ApprovalRequest, KillSwitch, StoreError, run_once
 from proctor.supervisor.testing.fakes import Ask, FakeAdapter
 
@@ -524,6 +527,53 @@ def test_each_prompt_is_a_run_whose_decisions_are_explained(session: Any, capsys
     assert ("WebFetch" in explained[1], "max_tool_calls" in explained[1]) == (False, True)
     assert answers == {"c1": "deny", "c2": "allow", "c3": "allow", "c4": "deny"}
     assert {decision["tool_call_id"]: decision["action"] for decision in decisions} == answers
+
+
+def test_a_store_put_in_the_place_of_the_open_one_is_not_believed(tmp_path: Path) -> None:
+    """It is another, although it has the name."""
+    deciding = decider_for(tmp_path, "{name: p}")
+    deciding.answer_hook(json.dumps(call_of("claude", "c1")).encode())
+    record.store_id(tmp_path / "other.db")
+    (tmp_path / "other.db").replace(tmp_path / "store.db")
+    with pytest.raises(StoreError, match="is not the store the hooks were installed with"):
+        deciding.answer_hook(json.dumps(call_of("claude", "c2")).encode())
+    deciding.close()
+
+
+class RefusedMeanwhile(Future[Any]):
+    """A reply that is cancelled while the hook is decided."""
+
+    def cancelled(self) -> bool:
+        return False
+
+
+@pytest.mark.parametrize("reply", [Future, RefusedMeanwhile])
+def test_a_call_whose_client_was_refused_before_is_not_recorded(reply: type[Future[Any]], tmp_path: Path) -> None:
+    """The hook took too long: what it would have decided spends nothing."""
+    deciding = decider_for(tmp_path, "{name: p, limits: {max_tool_calls: {max: 1, action: deny}}}")
+    refused = reply()
+    refused.cancel()
+    with pytest.raises(EventError, match="denied before"):
+        deciding.answer_hook(json.dumps(call_of("claude", "c1")).encode(), reply=refused)
+    answer, _ = deciding.answer_hook(json.dumps(call_of("claude", "c2")).encode(), reply=Future())
+    deciding.close()
+
+    assert answer.verdict == "allow"
+
+
+def test_an_older_copy_of_the_store_is_not_believed(tmp_path: Path) -> None:
+    """It does not have what the session has used since."""
+    deciding = decider_for(tmp_path, "{name: p, limits: {max_tool_calls: {max: 2, action: deny}}}")
+    store = tmp_path / "store.db"
+    for id in ("c1", "c2"):
+        deciding.answer_hook(json.dumps(call_of("claude", id)).encode())
+        deciding.close()
+        if id == "c1":
+            shutil.copy(store, tmp_path / "older.db")
+    shutil.copy(tmp_path / "older.db", store)
+    with pytest.raises(StoreError, match="has lost events of this session"):
+        deciding.answer_hook(json.dumps(call_of("claude", "c3")).encode())
+    deciding.close()
 
 
 def test_a_clock_that_jumps_returns_no_call(session: Any, monkeypatch: pytest.MonkeyPatch) -> None:
