@@ -535,6 +535,8 @@ def test_a_store_put_in_the_place_of_the_open_one_is_not_believed(tmp_path: Path
     deciding.answer_hook(json.dumps(call_of("claude", "c1")).encode())
     record.store_id(tmp_path / "other.db")
     (tmp_path / "other.db").replace(tmp_path / "store.db")
+    for beside in tmp_path.glob("store.db-*"):  # SQLite would make the other of them what the first was
+        beside.unlink()
     with pytest.raises(StoreError, match="is not the store the hooks were installed with"):
         deciding.answer_hook(json.dumps(call_of("claude", "c2")).encode())
     deciding.close()
