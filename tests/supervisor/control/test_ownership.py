@@ -44,31 +44,6 @@ class Leaseless(MemoryStore):
 
 
 @anyone
-async def test_a_created_run_is_executed_once() -> None:
-    """Of ten callers at once, nine learn who owns it."""
-    store = MemoryStore()
-    run_id = await create_run(store, "go")
-    adapter = FakeAdapter([Ask(id="c1", name="read")])
-    refused: list[str] = []
-
-    async def execute() -> None:
-        try:
-            await execute_run(store, adapter, run_id, policies=[OPEN])
-        except UsageError as error:
-            refused.append(str(error))
-
-    with anyio.fail_after(PATIENCE_S):
-        async with anyio.create_task_group() as tasks:
-            for _ in range(10):
-                tasks.start_soon(execute)
-    (run,) = await store.runs()
-
-    assert len(adapter.ran) == len(adapter.launches) == 1
-    assert len(refused) == 9
-    assert await ends(store, run.session_id) == [ev.RunCompleted]
-
-
-@anyone
 async def test_a_run_released_before_it_started_is_not_lost() -> None:
     """It is not ended, and any supervisor can start it."""
     store = MemoryStore()

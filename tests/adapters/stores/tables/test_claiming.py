@@ -21,8 +21,7 @@ from stored_rows import in_store, stored_events
 from proctor.adapters.stores.audit.audit import audited
 from proctor.adapters.stores.store_names import is_url
 from proctor.policies.events import TERMINAL, Event, RunCompleted, RunFailed
-from proctor.supervisor import KillOutcome, KillSwitch, RunInfo, Store, all_runs, create_run
-from proctor.supervisor.control.ownership import reap
+from proctor.supervisor import KillOutcome, KillSwitch, Store, all_runs, create_run
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
 KILLS = int(os.environ.get("PROCTOR_KILLS", "6"))
@@ -80,26 +79,6 @@ def test_an_owner_suspended_beyond_its_lease_is_fenced(name: str) -> None:
     assert after == before
     assert isinstance(after[-1], RunFailed)
     assert after[-1].error["code"] == "owner_lost"
-
-
-def test_a_live_owner_keeps_its_runs(name: str) -> None:
-    """However long they take."""
-
-    async def status_and_lost(store: Store) -> tuple[str, list[RunInfo]]:
-        await anyio.sleep(1.5)  # three leases, on the clock of real processes
-        run = await store.run("held")
-        assert run is not None
-        return run.status, await reap(store)
-
-    with process(name, "hold", "0.5") as owner:
-        owner.until("ran held c0")
-        found = in_store(name, status_and_lost)
-        for _ in range(2):
-            owner.go_on()
-        lines = owner.rest()
-
-    assert found == ("running", [])
-    assert lines[-1] == "ended completed"
 
 
 @pytest.mark.parametrize("kills", [KILLS])
