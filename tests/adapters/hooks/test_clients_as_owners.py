@@ -4,6 +4,7 @@ its counts.
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -12,18 +13,22 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from hook_processes import call_of, decider_for
 from stored_rows import in_store, once, stored_events, stored_rows
 from terminal import Terminal
 
 from proctor.adapters.hooks import daemon, decider
 from proctor.adapters.hooks.decider import HookDecider
+from proctor.adapters.hooks.origin import Origin, origin_of
 from proctor.adapters.stores import SQLiteStore
+from proctor.policies import EventError
 from proctor.policies.events import TERMINAL, Event, RunCancelled, RunFailed
 from proctor.supervisor import KillSwitch, Owner, RunInfo, Store, StoreError
 from proctor.supervisor.control.ownership import reap
 from proctor.supervisor.ports.processes import as_owner
 from proctor.supervisor.ports.stored_types import CLIENT
 from proctor.supervisor.run.recovery import passing_owner
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 
@@ -281,6 +286,43 @@ def test_the_daemon_stays_while_a_client_has_a_run(
 
     with daemon._listening() as listener:
         assert daemon._Daemon(listener, cast(Any, SimpleNamespace(watches=watches)))._needed() is watches
+
+
+IN_ANOTHER_PROCESS = """
+import socket
+made, other = socket.socketpair()
+socket.send_fds(socket.socket(fileno=0), [b"x"], [made.fileno()])
+"""
+BY_KERNEL = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the kernel does not say who made a socket")
+
+
+@BY_KERNEL
+def test_an_input_that_another_process_made_is_not_the_clients() -> None:
+    """The hook is the client's child, but what it reads is not from there."""
+    ours, theirs = socket.socketpair()
+    mine, other = socket.socketpair()
+    subprocess.run([sys.executable, "-c", IN_ANOTHER_PROCESS], stdin=theirs, check=True, timeout=PATIENCE_S)
+    _, [descriptor], *_ = socket.recv_fds(ours, 1, 1)
+    foreign = socket.socket(fileno=descriptor)
+    with ours, theirs, mine, other, foreign, subprocess.Popen(["cat"], stdin=subprocess.PIPE) as hook:
+        origin = origin_of(hook.pid, mine)
+        with pytest.raises(EventError, match="does not come from the process that started it"):
+            origin_of(hook.pid, foreign)
+
+    assert (origin.client.pid, origin.by_socket) == (os.getpid(), True)
+
+
+def test_a_hook_that_comes_another_way_than_its_clients_others_is_denied(tmp_path: Path) -> None:
+    """A model can start one from a pipe, and make no socket in its client's name."""
+    deciding = decider_for(tmp_path, "{name: p}")
+    client = as_owner(os.getpid(), CLIENT)
+    for id in ("c1", "c2"):
+        deciding.answer_hook(json.dumps(call_of("claude", id)).encode(), origin=Origin(client=client, by_socket=True))
+    for session in ("s", "another"):
+        data = call_of("claude", "c3", session=session)
+        with pytest.raises(EventError, match="was not started by the agent"):
+            deciding.answer_hook(json.dumps(data).encode(), origin=Origin(client=client, by_socket=False))
+    deciding.close()
 
 
 async def test_a_session_whose_client_died_continues_with_its_next_prompt(session: Any) -> None:
