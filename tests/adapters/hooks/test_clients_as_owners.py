@@ -297,17 +297,36 @@ BY_KERNEL = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the ke
 
 
 @BY_KERNEL
-def test_an_input_that_another_process_made_is_not_the_clients() -> None:
-    """The hook is the client's child, but what it reads is not from there."""
+def test_an_input_that_another_process_made_is_not_the_clients(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The hook is the client's child, but what it reads is not from there. Nor is it where the client has listened,
+    and somebody has connected.
+    """
+    monkeypatch.chdir(tmp_path)
+    door, connected = socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX)
+    door.bind("door")
+    door.listen()
+    connected.connect("door")
     ours, theirs = socket.socketpair()
     mine, other = socket.socketpair()
-    subprocess.run([sys.executable, "-c", IN_ANOTHER_PROCESS], stdin=theirs, check=True, timeout=PATIENCE_S)
+    subprocess.run([sys.executable, "-c", IN_ANOTHER_PROCESS], stdin=theirs.fileno(), check=True, timeout=PATIENCE_S)
     _, [descriptor], *_ = socket.recv_fds(ours, 1, 1)
     foreign = socket.socket(fileno=descriptor)
-    with ours, theirs, mine, other, foreign, subprocess.Popen(["cat"], stdin=subprocess.PIPE) as hook:
+    with (
+        door,
+        connected,
+        ours,
+        theirs,
+        mine,
+        other,
+        foreign,
+        subprocess.Popen(["cat"], stdin=subprocess.PIPE) as hook,
+    ):
         origin = origin_of(hook.pid, mine)
-        with pytest.raises(EventError, match="does not come from the process that started it"):
-            origin_of(hook.pid, foreign)
+        for given in (foreign, connected):
+            with pytest.raises(EventError, match="does not come from the process that started it"):
+                origin_of(hook.pid, given)
 
     assert (origin.client.pid, origin.by_socket) == (os.getpid(), True)
 
