@@ -344,6 +344,29 @@ def test_a_hook_that_comes_another_way_than_its_clients_others_is_denied(tmp_pat
     deciding.close()
 
 
+def test_a_session_is_continued_neither_from_above_its_client_nor_from_below_another(
+    tmp_path: Path, clients: Clients
+) -> None:
+    """A model may have started either of them, and ended it."""
+    deciding = decider_for(tmp_path, "{name: p}")
+    me, below, later = as_owner(os.getpid(), CLIENT), clients.start(), clients.start()
+
+    def hears(client: Owner, session: str) -> None:
+        data = call_of("claude", f"{client.pid}", session=session)
+        deciding.answer_hook(json.dumps(data).encode(), origin=Origin(client=client, by_socket=True))
+
+    hears(below, "s")
+    with pytest.raises(EventError, match="still running"):
+        hears(later, "s")
+    clients.kill(below)
+    with pytest.raises(EventError, match="a process below the agent has reported in its name"):
+        hears(me, "s")
+    hears(me, "another")
+    with pytest.raises(EventError, match="comes from below another agent"):
+        hears(later, "s")
+    deciding.close()
+
+
 async def test_a_session_whose_client_died_continues_with_its_next_prompt(session: Any) -> None:
     """If no client is known, the old run ends then, and its usage counts."""
     begun(session, None)
