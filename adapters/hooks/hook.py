@@ -251,12 +251,15 @@ class Hook:
             return _ALLOWED
         if not self._has_run or part.get("description"):  # it says why it leaves the client's sandbox
             return _ALLOWED
-        calls = self._session.machine.calls
+        calls, alike = self._session.machine.calls, []
         for call_id, call in calls.items():
             named = hook_input.tool_use_id in ("", call_id) and call.name == hook_input.tool_name
-            if named and call_id in opened and call.runs and calls.is_same(call, call.name, {**call.given, **part}):
-                return "allow", f"proctor: {opened[call_id]}"
-        return _ALLOWED
+            if named and call.runs and calls.is_same(call, call.name, {**call.given, **part}):
+                alike.append(call_id)
+        why = next((opened[call_id] for call_id in alike if call_id in opened), "")
+        if not why or any(self._client.may_leave_sandbox(hook_input, call_id) for call_id in alike):
+            return _ALLOWED
+        return "allow", f"proctor: {why}"
 
     def _keep_denied(self, call: ToolCall, *because: str, tell_model: str | None = None) -> Verdict:
         return self._keep_answer(call, ("deny", tell_model or tell_model_default(call.name)), *because)

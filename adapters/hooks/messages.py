@@ -213,6 +213,7 @@ class HookClient(msgspec.Struct, frozen=True, kw_only=True):
         own_inputs: of a tool, the inputs that it sets itself: with its person's answer, or in one of its hooks only.
         schedules: tools by which a model schedules a prompt, each with the input that has its text.
         scheduled: whether, by its log, a schedule prompts at this moment; True waits for that to be written.
+        may_leave_sandbox: whether, by its log, the call of this id may leave its sandbox: its question need not say.
         exit_code: of a command that has run, where a hook does not say; by its log, None if that does not say either.
         scripts: scripts of the model, by their ids, that run by its log as a call comes that one of them makes; none
             where no script makes it. With its script a call is over, and no hook tells of one that failed.
@@ -244,6 +245,7 @@ class HookClient(msgspec.Struct, frozen=True, kw_only=True):
     own_inputs: Mapping[str, tuple[str, ...]] = {}
     schedules: Mapping[str, str] = {}
     scheduled: Callable[[str, bool], bool] = lambda log, waits: False
+    may_leave_sandbox: Callable[[HookInput, str], bool] = lambda given, call_id: False
     exit_code: Callable[[HookInput], int | None] = lambda given: 0
     scripts: Callable[[HookInput], frozenset[str]] = lambda given: frozenset()
     continues: Callable[[str, LastOutput | None], bool] = lambda log, latest: False

@@ -93,8 +93,13 @@ class _Item(msgspec.Struct, frozen=True):
     result: Any = None
 
 
+class _Sandbox(msgspec.Struct, frozen=True):
+    type: str = ""
+
+
 class _Payload(msgspec.Struct, frozen=True):
     type: str = ""
+    sandbox_policy: _Sandbox = _Sandbox()
     name: str = ""
     arguments: str = ""
     call_id: str = ""
@@ -166,6 +171,29 @@ def _logged_results(given: messages.HookInput, call_ids: Set[str]) -> tuple[dict
             found.pop(line.call_id, None)
             is_whole = is_whole or line.call_id == given.tool_use_id
     return found, is_whole
+
+
+def _may_leave_sandbox(given: messages.HookInput, call_id: str) -> bool:
+    """Whether a command may: it leaves it where the model wrote so, and the question does not say that unless the
+    model gave a reason, too. What a script of the model wrote is not known.
+    """
+    if given.tool_name != "Bash":
+        return False
+    sandbox, arguments = "", ""
+    for line in _payloads(given.transcript_path, '"turn_context"', call_id, last=_END):
+        sandbox = line.sandbox_policy.type or sandbox
+        if line.type == "function_call" and line.call_id == call_id:
+            arguments = line.arguments
+    if sandbox == "danger-full-access":  # there is none
+        return False
+    try:
+        return msgspec.json.decode(arguments, type=_Written).sandbox_permissions != _Written().sandbox_permissions
+    except msgspec.MsgspecError:
+        return True
+
+
+class _Written(msgspec.Struct, frozen=True):
+    sandbox_permissions: str = "use_default"
 
 
 def _scripts(given: messages.HookInput) -> frozenset[str]:
@@ -257,6 +285,7 @@ CODEX: Final = messages.HookClient(
     ),
     opens="permission",
     hears="call",
+    may_leave_sandbox=_may_leave_sandbox,
     exit_code=_exit_code,
     failed=_failed,
     scripts=_scripts,

@@ -331,6 +331,27 @@ def test_a_subagents_question_outlives_the_response_that_started_it(at: AtTheTer
     assert len(runs) == 1
 
 
+@pytest.mark.parametrize("client", ["codex", "codex-scripts"], indirect=True)
+def test_codex_asks_its_user_before_an_allowed_command_leaves_the_sandbox(client: Any, tmp_path: Path) -> None:
+    """Also if its model gives no reason, which is all that the question would say of it."""
+    config = client.home / ".codex" / "config.toml"
+    sandboxed = config.read_text().replace("danger-full-access", "workspace-write")
+    config.write_text(f'approval_policy = "on-request"\n{sandboxed}')
+    at = installed(client, tmp_path, "{name: any, on_violation: deny, tool_rules: [{allow: ['*']}]}")
+    client.calls("c0", "exec_command", cmd="cp /dev/null out", sandbox_permissions="require_escalated")
+    at.prompts()
+    question, deadline = "Would you like to run the following command?", time.monotonic() + PATIENCE_S
+    at.terminal.until(question)
+    before = (at.cwd / "out").exists()
+    while not (at.cwd / "out").exists() and time.monotonic() < deadline:  # it may be shown before Codex listens
+        at.terminal.press("y" if at.terminal.shows(question) else "")
+    at.terminal.until("all done")
+    at.terminal.close()
+    end_daemons(at.store)
+
+    assert (before, (at.cwd / "out").exists()) == (False, True)
+
+
 @pytest.mark.parametrize("client", ["codex"], indirect=True)
 def test_a_codex_call_that_the_user_interrupts_has_ended(client: Any, tmp_path: Path) -> None:
     """No other hook reports it."""

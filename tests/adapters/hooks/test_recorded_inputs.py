@@ -119,8 +119,13 @@ def test_the_clients_own_question_is_skipped_for_an_allowed_call(agent: str, tmp
         }
         asks: Any = {}
 
+        log = tmp_path / "rollout.jsonl"
+        written = {"type": "function_call", "call_id": "c1", "arguments": '{"cmd": "ls"}'}
+        log.write_text(json.dumps({"payload": written}) + "\n")
+
         def question(command: str, **more: Any) -> Any:
-            return session.hook("PermissionRequest", tool_name="Bash", tool_input={"command": command, **more})
+            given = {"tool_name": "Bash", "tool_input": {"command": command, **more}, "transcript_path": str(log)}
+            return session.hook("PermissionRequest", **given)
     else:
         allowed, asks = {"permission": "allow"}, {"permission": "ask"}
 
@@ -141,6 +146,32 @@ def test_the_clients_own_question_is_skipped_for_an_allowed_call(agent: str, tmp
 
     assert (before, outputs) == (asks, [allowed, asks, asks])
     assert outside == [asks] * len(outside)
+
+
+ESCALATED = {"type": "function_call", "call_id": "c1", "arguments": '{"sandbox_permissions": "require_escalated"}'}
+PLAIN = {"type": "function_call", "call_id": "c2", "arguments": "{}"}
+
+
+@pytest.mark.parametrize(("sandbox", "lines", "allowed"), [
+    ("workspace-write", [PLAIN], False),  # of the other, as of a script's, nothing is known
+    ("workspace-write", [ESCALATED, PLAIN], False),
+    ("workspace-write", [{**PLAIN, "call_id": "c1"}, PLAIN], True),
+    ("danger-full-access", [], True),
+])  # fmt: skip
+def test_codexs_question_stays_if_a_command_may_leave_the_sandbox(
+    sandbox: str, lines: list[dict[str, Any]], allowed: bool, tmp_path: Path
+) -> None:
+    """Its model need not give a reason, and two calls of one command can't be told apart at the question."""
+    session, log = Session("codex", tmp_path), tmp_path / "rollout.jsonl"
+    context = {"type": "turn_context", "payload": {"sandbox_policy": {"type": sandbox}}}
+    log.write_text("".join(f"{json.dumps(line)}\n" for line in (context, *({"payload": one} for one in lines))))
+    session.call("ls")
+    session.call("ls")
+    question = {"tool_name": "Bash", "tool_input": {"command": "ls"}, "transcript_path": str(log)}
+    output = session.hook("PermissionRequest", **question)
+    session.decider.close()
+
+    assert bool(output) is allowed
 
 
 @pytest.mark.parametrize("granted", [True, False, None], ids=["yes", "no", "nobody"])
