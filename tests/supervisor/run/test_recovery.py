@@ -7,7 +7,17 @@ import pytest
 from supervised import OPEN, around
 
 from proctor.policies.events import RunCancelled, RunStarted
-from proctor.supervisor import Cancel, MemoryStore, RunInfo, StoreError, UsageError, execute_run, withdraw_created
+from proctor.supervisor import (
+    Cancel,
+    MemoryStore,
+    Owner,
+    RunInfo,
+    StoreError,
+    UsageError,
+    execute_run,
+    withdraw_created,
+)
+from proctor.supervisor.control.ownership import reap
 from proctor.supervisor.ports.processes import enter, leave
 from proctor.supervisor.run.recovery import passing_owner
 from proctor.supervisor.store.invariants import AGAIN, create_next, latest, next_of
@@ -36,6 +46,42 @@ async def test_each_continues_the_one_before() -> None:
 
     assert await run_ids(store) == ["r.3", "r.2", "r"]
     assert (run.run_id, run.session_id, next_of(run)) == ("r.3", "s", None)
+
+
+async def lost(store: MemoryStore, run: RunInfo) -> None:
+    """A run that has started, whose owner is gone."""
+    owner = await store.register(Owner(owner_id="gone"), lease_s=60)
+    await store.create_run(run, epoch=owner.epoch)
+    await store.append([RunStarted(run_id=run.run_id, session_id=run.session_id)], epoch=owner.epoch)
+    await store.release(owner.epoch)
+
+
+async def test_whoever_ends_a_lost_run_creates_the_one_that_continues_it() -> None:
+    """Once, however often the store is searched."""
+    store = MemoryStore()
+    await lost(store, RUN)
+    await reap(store)
+    await reap(store)
+
+    assert [(run.run_id, run.status) for run in await store.runs()] == [("r.2", "created"), ("r", "failed")]
+
+
+async def test_an_unreadable_record_keeps_no_other_lost_run_from_its_end() -> None:
+    """It is the caller's error where nothing else is ended."""
+
+    def read(usual: Any, session_id: str, **which: Any) -> Any:
+        if session_id == "unreadable":
+            raise StoreError("record 2 cannot be read", kind="corrupt")
+        return usual(session_id, **which)
+
+    store = around(read=read)
+    for session_id in ("unreadable", "s"):
+        await lost(store, RunInfo(run_id=f"of-{session_id}", session_id=session_id))
+    ended = await reap(store)
+    with pytest.raises(StoreError, match="cannot be read"):
+        await reap(store)
+
+    assert [run.run_id for run in ended] == ["of-s"]
 
 
 async def test_it_gets_the_first_prompt_until_the_agent_had_started() -> None:
