@@ -1,7 +1,7 @@
 """Limits and budgets: what is used, what is exceeded, and the next deadline."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, NamedTuple, TypeAlias
 
@@ -16,7 +16,7 @@ from ..language.predicates import compile_when
 from ..limits import Budget, BudgetAccount
 from ..policy import Policy, members_of
 from ..rules.machine import Finding
-from ..stack.merge import BudgetEntry, LimitEntry, strictest
+from ..stack.merge import BudgetEntry, LimitEntry, budgets_of, strictest
 from ..values.amounts import amount_in, dollars
 from ..values.json_values import text_of
 from ..values.paths import compile_path
@@ -304,7 +304,6 @@ class BudgetChecker:
 
     def __init__(self, entries: Sequence[BudgetEntry] = (), *, reject_unpriced: bool = False) -> None:
         self.entries = tuple(entries)
-        self._when = [compile_when(e.budget.when) if e.budget.when else None for e in entries]
         self.needs_prices = any(entry.budget.kind.is_money for entry in entries)
         self.rejects_unpriced = reject_unpriced
 
@@ -319,38 +318,31 @@ class BudgetChecker:
     def claims(self, context: RunContext) -> tuple[BudgetAccount, ...]:
         """The budget accounts of a run with this context, each once, with the strictest value of every field."""
         found: dict[tuple[str, str], BudgetEntry] = {}
-        for entry, key in self._shares(context):
+        for entry, key in _shares(self.entries, context):
             same = (entry.id, key)
             found[same] = strictest(found[same], entry) if same in found else entry
         return tuple(_claim(entry, key) for (_, key), entry in found.items())
 
     def passed_on(self, stack: Policy, context: RunContext) -> tuple[Policy, ...]:
-        """A run's budgets and prices, as policies for its child runs, which use the same accounts."""
-        shares: dict[str, list[Budget]] = {}
-        for entry, key in self._shares(context):
-            window = None if entry.budget.window == "session" else entry.budget.window
-            fixed: dict[str, Any] = {"per": (), "key": key or None, "when": (), "window": window}
-            shares.setdefault(entry.policy, []).append(replace(entry.budget, **fixed, action=entry.action))
+        """A run's budgets and prices, as policies for its child runs, which use the same accounts.
+
+        Each policy keeps its own: those of one name may share an account, or have budgets of one name.
+        """
+        passed = (
+            (member, tuple(_passed_on(*share) for share in _shares(budgets_of(member, stack), context)))
+            for member in members_of(stack)
+        )
         return tuple(
             Policy(
                 name=member.name,
                 locked=member.locked,
-                budgets=shares.pop(member.name, ()),
+                budgets=budgets,
                 prices=member.prices,
                 unpriced=member.unpriced,
             )
-            for member in members_of(stack)
-            if member.name in shares or member.prices
+            for member, budgets in passed
+            if budgets or member.prices
         )
-
-    def _shares(self, context: RunContext) -> Iterator[tuple[BudgetEntry, str]]:
-        """The budgets of a run with this context, each with the key of its account."""
-        if not self.entries:
-            return
-        document, facts = msgspec.to_builtins(context), NoCall(context)
-        for entry, when in zip(self.entries, self._when, strict=True):
-            if when is None or when(document, facts):
-                yield entry, entry.budget.key or key_of(entry.paths, document)
 
     def refusing(self, state: BudgetState) -> Iterator[tuple[BudgetEntry, Finding]]:
         """The budgets that deny a call, each with its finding."""
@@ -364,6 +356,20 @@ class BudgetChecker:
         for entry in self.entries if self.rejects_unpriced else ():
             if entry.budget.kind.is_money:
                 yield entry, _no_price(models, "the budget can be kept", budget=entry.id)
+
+
+def _shares(entries: Iterable[BudgetEntry], context: RunContext) -> Iterator[tuple[BudgetEntry, str]]:
+    """The budgets among these of a run with this context, each with the key of its account."""
+    document, facts = msgspec.to_builtins(context), NoCall(context)
+    for entry in entries:
+        if not entry.budget.when or compile_when(entry.budget.when)(document, facts):
+            yield entry, entry.budget.key or key_of(entry.paths, document)
+
+
+def _passed_on(entry: BudgetEntry, key: str) -> Budget:
+    """The budget of one account, whatever the context of the run that uses it."""
+    window = None if entry.budget.window == "session" else entry.budget.window
+    return replace(entry.budget, per=(), key=key or None, when=(), window=window, action=entry.action)
 
 
 def account_id(budget: str, key: str) -> str:

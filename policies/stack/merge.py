@@ -154,12 +154,18 @@ def effective_budgets(policy: Policy) -> list[BudgetEntry]:
     """Every budget of a stack; entries of the same budget are merged, with the strictest value of each field."""
     found: dict[tuple[object, ...], BudgetEntry] = {}
     for member in members_of(policy):
-        for budget in member.budgets:
-            action = limit_action(member, budget.kind, budget.action, policy)
-            entry = BudgetEntry(budget=budget, policy=member.name, action=action, locked=member.locked)
+        for entry in budgets_of(member, policy):
+            budget = entry.budget
             same = (entry.id, entry.counts, entry.paths, entry.window, budget.key, fingerprint(budget.when))
             found[same] = strictest(found[same], entry) if same in found else entry
     return list(found.values())
+
+
+def budgets_of(member: Policy, stack: Policy) -> Iterator[BudgetEntry]:
+    """The budgets of one policy, each with its action in the stack."""
+    for budget in member.budgets:
+        action = limit_action(member, budget.kind, budget.action, stack)
+        yield BudgetEntry(budget=budget, policy=member.name, action=action, locked=member.locked)
 
 
 def strictest(one: BudgetEntry, other: BudgetEntry) -> BudgetEntry:

@@ -117,6 +117,23 @@ budgets: [{{name: team, max_tool_calls: {most}, per: $.labels.team, action: {act
     assert await used(store) == {'org/team $.labels.team="web"': 6}
 
 
+async def test_policies_of_one_name_with_a_budget_of_one_name_each_apply_to_a_child_run() -> None:
+    """Under one key the strictest amount applies; under another, it is another account."""
+    same = parse_policies("""
+policies:
+- {name: org, budgets: [{name: team, max_tool_calls: 5, when: [{path: $.user, equals: ana}], action: deny}]}
+- {name: org, budgets: [{name: team, max_tool_calls: 3, when: [{path: $.tenant, equals: acme}], action: deny}]}
+- {name: org, budgets: [{name: team, max_tool_calls: 9, per: $.labels.team, action: deny}]}
+""")
+    store, found = MemoryStore(), list[RunResult]()
+    sub = starting(partial(run_once, agent(calls=9), "go", policies=FREE), found)
+
+    await run_once(agent(sub, calls=0), "go", policies=same, store=store, context=WEB)
+
+    assert [len(one.calls) for one in found] == [2]
+    assert await used(store) == {"org/team": 3, 'org/team $.labels.team="web"': 3}
+
+
 async def test_a_session_budget_applies_to_the_sessions_that_it_starts() -> None:
     """The account is that of the parent's session."""
     own = parse_policies("{name: p, budgets: [{name: s, max_tool_calls: 4, window: session, action: deny}]}")
