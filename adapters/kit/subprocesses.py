@@ -53,6 +53,7 @@ class Subprocesses:
         """The error if something has killed a guardian."""
         self._ended = 0
         self._guarded: list[_Started] = []
+        self._closing = anyio.Lock()
         self._mark = mark
         self._limit = output_limit
 
@@ -113,11 +114,14 @@ class Subprocesses:
                 self._ended = self.started
 
     async def _close_pipes(self, *, ended_only: bool) -> None:
-        """Close the pipes of commands; with `ended_only`, only of those whose guardian has ended."""
-        for started in [s for s in self._guarded if not ended_only or s.process.returncode is not None]:
-            self._guarded.remove(started)
-            await started.close()
-            self.tampered = self.tampered or guardian_killed(started.process.returncode)
+        """Close the pipes of commands; with `ended_only`, only of those whose guardian has ended. A second caller
+        waits for the first, and so hears of a guardian that was killed.
+        """
+        async with self._closing:
+            for started in [s for s in self._guarded if not ended_only or s.process.returncode is not None]:
+                self._guarded.remove(started)
+                await started.close()
+                self.tampered = self.tampered or guardian_killed(started.process.returncode)
 
 
 class _Pipe:

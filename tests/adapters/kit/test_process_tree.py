@@ -20,6 +20,7 @@ from proctor.adapters.kit import process_tree as processes
 from proctor.adapters.kit.client_process import ClientProcess, start_client
 from proctor.adapters.kit.jsonrpc import ByteLines, EndlessLineError
 from proctor.adapters.kit.process_tree import ProcessTree, marked_environment, process_cancel_steps
+from proctor.adapters.kit.subprocesses import Subprocesses
 from proctor.supervisor import ProviderUnavailableError
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
@@ -391,3 +392,22 @@ async def test_a_client_that_cannot_be_started_is_named_with_the_remedy(tmp_path
     ):
         async with start_client("it", [str(tmp_path / "none")], cwd=tmp_path, env={}, mark="r", advice="install it"):
             pass
+
+
+async def test_commands_that_start_at_once_close_what_ended_before_once(tmp_path: Path) -> None:
+    """An agent that calls tools in parallel does so turn after turn."""
+    commands, codes = Subprocesses(uuid4().hex), list[int]()
+
+    async def run() -> None:
+        codes.append((await commands.run(["true"], cwd=tmp_path)).exit_code)
+
+    for _ in range(2):
+        async with anyio.create_task_group() as tasks:
+            for _ in range(3):
+                tasks.start_soon(run)
+        with anyio.fail_after(PATIENCE_S):
+            for each in commands._guarded:
+                await each.process.wait()
+    await commands.end()
+
+    assert codes == [0] * 6
