@@ -150,10 +150,12 @@ class Courier:
         self._store_id = store_id
         self._client = client
         self._log = log
+        self._refused = 0
 
     async def deliver(self, event: Event) -> DeliveryStatus:
         """Send an event until it arrives or its bound is reached; a skipped event is logged."""
         target = self._target
+        self._refused = 0
         body = enveloped(event, self._store_id)
         tries = tenacity.AsyncRetrying(
             sleep=anyio.sleep,
@@ -195,7 +197,8 @@ class Courier:
     def _enough(self, state: tenacity.RetryCallState, event: Event) -> bool:
         error = state.outcome.exception() if state.outcome else None
         if isinstance(error, _RetryError) and error.refused:
-            return state.attempt_number >= self._target.refusals
+            self._refused += 1
+            return self._refused >= self._target.refusals
         return self._age_s(event) > self._target.oldest_s
 
     def _note_retry(self, state: tenacity.RetryCallState, event: Event) -> None:

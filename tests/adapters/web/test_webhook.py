@@ -184,6 +184,15 @@ async def test_a_failed_delivery_is_retried_in_order(
     assert {each.path for each in receiver.got} == {"/hook?token=not-to-be-logged"}
 
 
+async def test_only_rejections_count_towards_giving_up_an_event(sending: Sending) -> None:
+    """A proxy whose service was away for long may answer 404 for a moment when it is back."""
+    with receiving(lambda n: {8: 404}.get(n, 503 if n < 8 else 204)) as receiver:
+        wanted = await sending.begun(receiver)
+        await sending.violated("one")
+        async with sending.to(wanted):
+            await receiver.until("one")
+
+
 async def test_a_receiver_that_was_down_gets_everything_afterwards(
     sending: Sending, caplog: pytest.LogCaptureFixture
 ) -> None:
