@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 import anyio
+from anyio.lowlevel import checkpoint_if_cancelled
 from msgspec.structs import replace
 
 from proctor.policies.events import at_ms
@@ -84,7 +85,8 @@ class CallbackRunner:
             case RequestApproval():
                 self.log.log("info", "approval.requested", effect.request.call, id=effect.request.approval_id)
                 if self.services.approver is not None:
-                    self.start(partial(self._request_approval, effect.request, self.services.approver))
+                    asking = self._scopes[effect.request.approval_id] = anyio.CancelScope()
+                    self.start(partial(self._request_approval, effect.request, self.services.approver, asking))
             case CloseApproval():
                 self.start(partial(self._answer_first, effect.approval_id, NOBODY_IN_TIME))
             case DropApproval():
@@ -133,11 +135,11 @@ class CallbackRunner:
         answers = await call_checks(effect.checks, effect.call)
         self.feed(interface.Checked(now_ms=self.now_ms(), key=effect.key, answers=answers))
 
-    async def _request_approval(self, request: ApprovalRequest, approver: Approver) -> None:
+    async def _request_approval(self, request: ApprovalRequest, approver: Approver, scope: anyio.CancelScope) -> None:
         answer = None
-        with anyio.CancelScope() as scope:
-            self._scopes[request.approval_id] = scope
+        with scope:
             try:
+                await checkpoint_if_cancelled()  # the request may have been dropped before this task began
                 answer = await self._answer_of(approver, request)
             finally:
                 self._scopes.pop(request.approval_id, None)

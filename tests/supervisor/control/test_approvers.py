@@ -7,9 +7,9 @@ import pytest
 from answering import kind, until_held
 
 from proctor.policies import Policy, RunContext, compile_policy, merge_policies, parse_policies
-from proctor.policies.events import ToolApprovalGranted, ToolApprovalRequested
+from proctor.policies.events import Event, ToolApprovalGranted, ToolApprovalRequested
 from proctor.policies.events.run_context import Capabilities, Tool
-from proctor.supervisor import MemoryStore, Supervisor, cancel_for_approval, pending, run_once
+from proctor.supervisor import MemoryStore, RunHandle, Supervisor, cancel_for_approval, pending, run_once
 from proctor.supervisor.ports.stored_types import ApprovalAnswer, ApprovalRequest
 from proctor.supervisor.testing.fakes import PATIENCE_S, Ask, FakeAdapter, FakeApprover, Pause
 
@@ -75,6 +75,21 @@ async def test_an_approver_in_the_process_is_checked_too() -> None:
         await handle.wait()
 
     assert (before, [call.id for call in adapter.ran]) == ([], ["c1"])
+
+
+async def test_a_request_that_is_withdrawn_at_once_asks_nobody() -> None:
+    """Nothing would take the question back, as its answer is not waited for."""
+    approver, handles = FakeApprover(True), list[RunHandle]()
+
+    def cancel(event: Event) -> None:
+        if isinstance(event, ToolApprovalRequested):
+            handles[0]._actor.cancel("enough")
+
+    async with Supervisor(MemoryStore(), approver=approver, publishers=[cancel]) as supervisor:
+        handles.append(await supervisor.start(FakeAdapter([Ask(id="c1", name="bash")]), "go", policies=asking()))
+        await handles[0].wait_finished()
+
+    assert approver.requests == []
 
 
 async def test_one_approval_covers_the_run_if_the_policy_allows_it() -> None:
