@@ -341,7 +341,7 @@ def checked_answer(given: object) -> ApprovalAnswer:
 
 def check_cursor(after: object) -> None:
     """Raises UsageError for anything that is not a position in a session."""
-    if isinstance(after, bool) or not isinstance(after, int) or after < 0:
+    if isinstance(after, bool) or not isinstance(after, int) or not 0 <= after < 2**63:
         shown = f"`{after}`" if isinstance(after, int | str) else _named(after)
         raise UsageError(f"`after` is {shown}; it is the `seq` of the last event seen, a whole number from 0")
 

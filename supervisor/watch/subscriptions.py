@@ -29,6 +29,8 @@ NOW = "now"
 """The cursor after the last event that is stored when a subscription is entered."""
 
 _PAGE = 256
+_DIGITS = 19
+"""How many digits the position in a cursor may have: a store has none with more."""
 Placed: TypeAlias = tuple[int, Event]
 """An event with its position."""
 
@@ -185,7 +187,7 @@ def _position(after: object, now: LogPosition) -> int:
             "a number in `after` counts within one session: name it, or give the `cursor` of a subscription"
         )
     store_id, _, position = after.rpartition(".")
-    if not (store_id and position.isascii() and position.isdigit()):
+    if not (store_id and position.isascii() and position.isdigit() and len(position) <= _DIGITS):
         raise UsageError(f"`after` is `{after}`; it is the `cursor` of a subscription, `{START}` or `{NOW}`")
     if store_id != now.store_id:
         raise UsageError(f"`after` is `{after}`, a cursor of another store; this one begins at `{START}`")

@@ -334,9 +334,10 @@ async def test_a_run_that_another_process_ends_is_followed_to_its_end() -> None:
     ({"run_id": "nothing"}, "no run"),
     ({"run_id": "r", "session_id": "other"}, "no run"),
     ({"run_id": "r", "after": "begin"}, "`after`"),
-    *(({"session_id": "s", "after": after}, "`seq` of the last event seen") for after in (-1, "7", 1.5, True, None)),
+    *(({"session_id": "s", "after": after}, "last event seen") for after in (-1, 2**63, "7", 1.5, True, None)),
     *(({"after": after}, "counts within one session") for after in (7, True, None)),
     ({"after": "yesterday"}, "it is the `cursor` of a subscription, `start` or `now`"),
+    ({"after": f"store.{'9' * 5000}"}, "it is the `cursor` of a subscription"),
     ({"after": "other.5"}, "a cursor of another store"),
     ({"after": "ahead"}, "it is an older copy"),
 ])  # fmt: skip
