@@ -111,8 +111,9 @@ class MemoryStore(Store):
         if session is None:
             return
         for n in places(session.data, after, newest_first):
-            data = session.data[n]
-            if data and (run_id is None or session.run_ids[n] == run_id):
+            with self._lock:
+                data, of_run = session.data[n], session.run_ids[n]
+            if data and run_id in (None, of_run):
                 yield from_record(data, session_id=session_id, seq=n + 1)
 
     async def log(
@@ -120,7 +121,8 @@ class MemoryStore(Store):
     ) -> AsyncIterator[LogEntry]:
         records = self._records
         for n in places(records.log, after, newest_first):
-            entry = records.entry(n)
+            with self._lock:  # the digests of a session are computed on first use
+                entry = records.entry(n)
             if entry is not None and tenant in (None, entry.tenant):
                 yield entry
 

@@ -1,13 +1,16 @@
 """How some events change the stored row of their run."""
 
 import random
+import sys
+import threading
 from typing import Any
 
+import anyio
 import pytest
 from msgspec.structs import replace
 
 from proctor.policies import events as ev
-from proctor.supervisor import RunInfo, StoreError
+from proctor.supervisor import MemoryStore, RunInfo, StoreError
 from proctor.supervisor.store import records
 from proctor.supervisor.store.records import CallsInFlight, RunDelta
 
@@ -67,3 +70,42 @@ def _refusal(calls: CallsInFlight, event: ev.Event) -> str | None:
     except StoreError as error:
         return error.kind
     return None
+
+
+def test_threads_that_read_a_store_in_memory_at_once_get_the_same_digests() -> None:
+    """Subscribers of several event loops follow one store; another digest tells them that an older copy took its
+    place.
+    """
+    store, at_once, read = MemoryStore(), threading.Barrier(4, timeout=10), list[dict[tuple[str, int], bytes]]()
+
+    async def write() -> None:
+        for session in range(50):
+            await store.append([ev.MessageSent(session_id=f"s{session}") for _ in range(200)])
+
+    async def digests() -> None:
+        found: dict[tuple[str, int], bytes] = {}
+        at_once.wait()
+        async for entry in store.log(newest_first=True):
+            found[entry.session_id, entry.seq] = entry.digest
+            if entry.seq == 1:  # what is read next is the first of its session to be digested
+                at_once.wait()
+        read.append(found)
+
+    anyio.run(write)
+    switching = sys.getswitchinterval()
+    threads = [threading.Thread(target=anyio.run, args=(digests,)) for _ in range(4)]
+    try:
+        sys.setswitchinterval(1e-6)
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(switching)
+    expected: dict[tuple[str, int], bytes] = {}
+    for session_id in {session_id for session_id, _ in read[0]}:
+        data = [records.to_record(ev.MessageSent(session_id=session_id), seq)[1] for seq in range(1, 201)]
+        links = records.links(records.root(session_id), data)
+        expected |= {(session_id, seq): digest for seq, digest in enumerate(links, 1)}
+
+    assert [found == expected for found in read] == [True] * 4
