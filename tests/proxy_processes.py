@@ -69,13 +69,8 @@ class Talk:
         self.got: list[dict[str, Any]] = []
         self.code: int | None = None
         with (folder / "shown").open("wb") as shown:
-            self._process = subprocess.Popen(
-                command(folder, *more, **how),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=shown,
-                env=environment(folder),
-            )
+            words, pipe = command(folder, *more, **how), subprocess.PIPE
+            self._process = subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=shown, env=environment(folder))
         if hello:
             self.send(line_of(HELLO), line_of(READY))
 

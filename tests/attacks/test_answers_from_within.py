@@ -234,16 +234,8 @@ async def test_a_process_started_by_a_supervising_process_is_not_a_person(
 ) -> None:
     """A tool within the supervisor's process starts commands without a mark or a guardian."""
     script, output = asking(waiting, tmp_path, "approve r.1")
-    await anyio.run_process(
-        [
-            "unshare",
-            "-rpf",
-            "--mount-proc",
-            "sh",
-            "-c",
-            session + supervising(tmp_path, left.format(terminal.format(script))),
-        ]
-    )
+    line = session + supervising(tmp_path, left.format(terminal.format(script)))
+    await anyio.run_process(["unshare", "-rpf", "--mount-proc", "sh", "-c", line])
     answer = await until(output)
 
     assert "is for people" in answer

@@ -127,13 +127,8 @@ def served(place: Path) -> Iterator[Any]:
         listening.listen()
         address = listening.getsockname()
         command = [sys.executable, "-m", "uvicorn", "app:app", "--fd", str(listening.fileno())]
-        server = subprocess.Popen(
-            command,
-            cwd=place,
-            pass_fds=[listening.fileno()],
-            stderr=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": str(place)},
-        )
+        how: Any = {"cwd": place, "env": {**os.environ, "PYTHONPATH": str(place)}}
+        server = subprocess.Popen(command, pass_fds=[listening.fileno()], stderr=subprocess.PIPE, **how)
     with server:
         try:
             yield lambda method, path, lines=False: fetched(address, method, path, lines=lines)

@@ -64,12 +64,8 @@ sys.exit(anyio.run(main))
 @contextmanager
 def running(where: str, tmp_path: Path) -> Iterator[Any]:
     """The program, with its agent working."""
-    with subprocess.Popen(
-        [sys.executable, "-u", "-c", PROGRAM, where, str(tmp_path / "s.db")],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
+    words = [sys.executable, "-u", "-c", PROGRAM, where, str(tmp_path / "s.db")]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stderr is not None
             assert process.stderr.readline() == "it holds on\n"

@@ -96,12 +96,8 @@ class Played:
     def _called(self, step: dict[str, Any], tool: str) -> dict[str, Any]:
         self.turn = step.get("turn", self.turn + 1)
         id = step.get("id", f"c{len(self.calls)}")
-        self.calls[id] = {
-            "tool_call_id": id,
-            "tool_name": tool,
-            "tool_input": step.get("input", {}),
-            "turn": self.turn,
-        }
+        given = step.get("input", {})
+        self.calls[id] = {"tool_call_id": id, "tool_name": tool, "tool_input": given, "turn": self.turn}
         return self.calls[id]
 
     def _ask(self, step: dict[str, Any]) -> None:

@@ -94,17 +94,10 @@ def test_a_monitor_marks_the_state_of_its_session(drive: Any) -> None:
     session.ok("f")
     assert session.ask("e") == "deny"
     picture = draw(session.compiled.policy, session.monitor)
+    rules = {n.notes[0]: n.state for n in picture.sections[0].nodes if n.shape == "rule"}
 
-    assert {n.text: n.state for n in picture.sections[0].nodes if n.shape == "tool" and n.state == "shut"} == {
-        "d": "shut",
-        "e": "shut",
-    }
-    assert {n.notes[0]: n.state for n in picture.sections[0].nodes if n.shape == "rule"} == {
-        "login": "open",
-        "review": "shut",
-        "never": "violated",
-        "hint": "",
-    }
+    assert {n.text for n in picture.sections[0].nodes if n.shape == "tool" and n.state == "shut"} == {"d", "e"}
+    assert rules == {"login": "open", "review": "shut", "never": "violated", "hint": ""}
     assert (node(picture, "budget", 1).tokens, node(picture, "f", 1).state) == (0, "shut")
 
 

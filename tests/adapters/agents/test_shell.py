@@ -28,20 +28,13 @@ def made_in(directory: Path) -> list[str]:
 
 async def test_a_line_is_proposed_whole_and_in_parts_and_then_runs(tmp_path: Path) -> None:
     """The line is a call of `bash`. Each part is a call named after its command, with a number."""
-    done = await run("touch a && ls | cat", tmp_path)
+    line = "touch a && ls | cat"
+    done = await run(line, tmp_path)
+    names = [(call.id, call.name) for call in done.proposed]
+    first = done.proposed[1].input
 
-    assert [(call.id, call.name) for call in done.proposed] == [
-        ("line", "bash"),
-        ("line.1", "touch"),
-        ("line.2", "ls"),
-        ("line.3", "cat"),
-    ]
-    assert done.proposed[1].input == {
-        "command": "touch a",
-        "argv": ["touch", "a"],
-        "exact": True,
-        "line": "touch a && ls | cat",
-    }
+    assert names == [("line", "bash"), ("line.1", "touch"), ("line.2", "ls"), ("line.3", "cat")]
+    assert first == {"command": "touch a", "argv": ["touch", "a"], "exact": True, "line": line}
     output = {"exit_code": 0, "stdout": "a\n"}
     assert done.events[-1] == RunCompleted(output=output)
     assert done.outcomes("line") == [ToolCallCompleted(tool_call_id="line", tool_name="bash", tool_output=output)]

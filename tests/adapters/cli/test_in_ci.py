@@ -127,12 +127,8 @@ def test_an_error_becomes_an_annotation(repository: Path) -> None:
 
     assert done
     found = [match for line in done.stderr.splitlines() if (match := re.search(pattern["regexp"], line))]
-    assert [found[0][pattern[field]] for field in ("file", "line", "column", "severity")] == [
-        "bad.yaml",
-        "3",
-        "5",
-        "error",
-    ]
+    fields = [found[0][pattern[field]] for field in ("file", "line", "column", "severity")]
+    assert fields == ["bad.yaml", "3", "5", "error"]
     assert "proctor-matcher.json" in STEPS["install"]["run"]
 
 

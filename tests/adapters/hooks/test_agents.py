@@ -135,16 +135,8 @@ class Codex(Agent):
         assert program is not None
         provider = f'{{name="fake",base_url="{self.api.url}",wire_api="responses",requires_openai_auth=false}}'
         config = ("-c", 'model_provider="fake"', "-c", f"model_providers.fake={provider}", "-c", 'model="gpt-5.5"')
-        command = [
-            program,
-            "exec",
-            "--skip-git-repo-check",
-            "--sandbox",
-            "danger-full-access",
-            *QUIET,
-            *config,
-            *self.config,
-        ]
+        unconfined = ("--skip-git-repo-check", "--sandbox", "danger-full-access")
+        command = [program, "exec", *unconfined, *QUIET, *config, *self.config]
         env = {name: os.environ[name] for name in ("PATH", "HOME", "CODEX_HOME")}
         subprocess.run(
             [*command, "go"], cwd=self.cwd, env=env, stdin=subprocess.DEVNULL, timeout=PATIENCE_S, check=True,
@@ -560,13 +552,8 @@ def test_copilots_autopilot_belongs_to_the_run_that_a_person_prompted(agent: Any
     """
     limit = "limits: {max_tool_calls: {max: 2, action: deny}}"
     agent.install(policy=f"{{name: p, {'tool_rules: [{deny: [create]}]' if cancels else limit}}}")
-    calls: tuple[list[Any], ...] = (
-        [agent.shell("touch f0")],
-        [agent.write(agent.cwd / "f1")],
-        [],
-        [agent.shell("touch f2")],
-    )
-    agent.started("--autopilot", "--allow-all", "-p", agent.prompt(calls))
+    first, second, last = agent.shell("touch f0"), agent.write(agent.cwd / "f1"), agent.shell("touch f2")
+    agent.started("--autopilot", "--allow-all", "-p", agent.prompt(([first], [second], [], [last])))
     end, deadline = "run_cancelled" if cancels else "run_completed", time.monotonic() + PATIENCE_S
     while not recorded(agent.store, end) and time.monotonic() < deadline:
         time.sleep(0.1)
@@ -608,12 +595,8 @@ def test_codex_calls_no_hook_for_text_to_a_running_command(agent: Any) -> None:
 def test_codex_calls_no_hook_for_a_web_search(agent: Any) -> None:
     """The model provider searches. With a documented setting, the model is not offered the tool."""
     agent.install(policy="{name: p, on_violation: deny, tool_rules: [{deny: [web_search]}]}")
-    searched = {
-        "type": "web_search_call",
-        "id": "w",
-        "status": "completed",
-        "action": {"type": "search", "query": "q"},
-    }
+    action = {"type": "search", "query": "q"}
+    searched = {"type": "web_search_call", "id": "w", "status": "completed", "action": action}
     agent.api.reply(searched, agent.api.text("found"))
     agent.run()
     offered = agent.offered()

@@ -440,19 +440,10 @@ def test_answering_a_question_or_editing_a_plan_ends_nothing(client: Any, tmp_pa
 
 def installed(client: Any, root: Path, policy: str) -> AtTheTerminal:
     """The client, under a policy by hooks of its folder."""
-    (root / "policy.yaml").write_text(policy)
-    store = root / "runs.db"
-    install = [
-        "hook",
-        "install",
-        "--agent",
-        client.name,
-        "--policy",
-        str(root / "policy.yaml"),
-        "--store",
-        str(store),
-    ]
-    subprocess.run([*PROCTOR, *install], cwd=client.cwd, env=client.env, check=True, capture_output=True)
+    file, store = root / "policy.yaml", root / "runs.db"
+    file.write_text(policy)
+    install = [*PROCTOR, "hook", "install", "--agent", client.name, "--policy", file, "--store", store]
+    subprocess.run(install, cwd=client.cwd, env=client.env, check=True, capture_output=True)
     return AtTheTerminal(client, store)
 
 

@@ -67,12 +67,8 @@ class TestHooks(Evidence):
         used = [json.loads(data) for (data,) in rows]
         assert sum(event.get("input_tokens", 0) for event in used) == 500 + 500 + 7 + 900 + 800
         assert sum(event.get("output_tokens", 0) for event in used) == 20 + 30 + 20 + 40
-        self.saw(
-            HOOKED,
-            gate="all",
-            deny_ends_turn=not done.exists(),
-            usage="per_turn" if len(used) > 1 else "at_end" if used else "none",
-        )
+        usage = "per_turn" if len(used) > 1 else "at_end" if used else "none"
+        self.saw(HOOKED, gate="all", deny_ends_turn=not done.exists(), usage=usage)
 
     def test_a_sub_agents_tokens_count_against_the_same_limit(self, governed: Any) -> None:
         """Its second call is denied while it works, by a limit that cancels."""

@@ -178,13 +178,7 @@ def test_codexs_question_stays_if_a_command_may_leave_the_sandbox(
 def test_a_cursor_call_waits_for_an_answer_from_elsewhere(granted: bool | None, tmp_path: Path) -> None:
     """Before the call. Once it is approved, Cursor's own question about it is skipped."""
     session = Session("cursor", tmp_path, hold_s=60 if granted is not None else 1)
-    data: dict[str, Any] = {
-        "conversation_id": "s",
-        "hook_event_name": "preToolUse",
-        "tool_name": "Shell",
-        "tool_use_id": "c1",
-    }
-    data |= {"tool_input": {"command": "make deploy"}}
+    data = call_of("cursor", "c1", tool_input={"command": "make deploy"})
     client = as_owner(os.getpid(), CLIENT)
     answer, given = session.decider.answer_hook(json.dumps(data).encode(), client, agent="cursor")
     early = session.decider.resolve_held(given, answer.held, agent="cursor")

@@ -70,13 +70,8 @@ def test_a_server_that_fails_is_reported_to_both_sides(tmp_path: Path, server: l
     """The agent's request is answered, even after the server's end. The operator gets one line, and the exit code is
     3.
     """
-    with subprocess.Popen(
-        [proctor(), *arguments(tmp_path, "{name: p}", *server)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
+    words, pipe = [proctor(), *arguments(tmp_path, "{name: p}", *server)], subprocess.PIPE
+    with subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stderr is not None

@@ -150,13 +150,9 @@ def test_a_redirection_has_its_direction() -> None:
     not listed.
     """
     parts = parse_line("a < f > g 4<&5 6>&7 2>&1 >/dev/null 3>&-")
+    found = [(part.argv, part.direction) for part in parts if part.name == "redirect"]
 
-    assert [(part.argv, part.direction) for part in parts if part.name == "redirect"] == [
-        (("f",), "read"),
-        (("g",), "write"),
-        (("&5",), "read"),
-        (("&7",), "write"),
-    ]
+    assert found == [(("f",), "read"), (("g",), "write"), (("&5",), "read"), (("&7",), "write")]
 
 
 WRITTEN = [

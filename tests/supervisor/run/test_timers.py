@@ -76,14 +76,12 @@ async def long_work() -> None:
     await trio.sleep(60)
 
 
+ASKS = (Deny(("bash",), action="request_approval"),)
+
+
 async def test_idle_time_does_not_count_while_a_tool_runs_or_a_call_is_pending(autojump_clock: object) -> None:
     """A long call and a long approval are not idle time; the silence after them is."""
-    policy = Policy(
-        name="p",
-        limits=Limits(max_idle_ms=5_000),
-        on_violation="cancel",
-        tool_rules=(Deny(("bash",), action="request_approval"),),
-    )
+    policy = Policy(name="p", limits=Limits(max_idle_ms=5_000), on_violation="cancel", tool_rules=ASKS)
     slow = Ask(name="read", meanwhile=long_work)
 
     async def approver(request: Any) -> Any:
@@ -166,12 +164,7 @@ async def test_an_approver_is_cancelled_when_the_approval_expires(autojump_clock
         finally:
             ended.append(trio.current_time() - began)
 
-    policy = Policy(
-        name="p",
-        on_violation="deny",
-        tool_rules=(Deny(("bash",), action="request_approval"),),
-        approval=Approval(timeout_s=30),
-    )
+    policy = Policy(name="p", on_violation="deny", tool_rules=ASKS, approval=Approval(timeout_s=30))
     await run_once(FakeAdapter([Ask(name="bash"), Pause(100)]), "go", policies=[policy], approver=thinks)
 
     assert ended == [pytest.approx(30, abs=0.05)]

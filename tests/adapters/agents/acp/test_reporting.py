@@ -31,13 +31,9 @@ async def test_text_is_streamed_and_then_reported_whole(scripts: Any, touch: Any
     done = await scripts.run(
         scripts.adapter({"think": "hm"}, {"say": "let "}, {"say": "me"}, touch("a"), {"say": "done"})
     )
+    streamed = [event.delta for event in done.events if isinstance(event, ev.MessageStreamed)]
 
-    assert [event.delta for event in done.events if isinstance(event, ev.MessageStreamed)] == [
-        "",
-        "let ",
-        "me",
-        "done",
-    ]
+    assert streamed == ["", "let ", "me", "done"]
     assert [event.content for event in done.events if isinstance(event, ev.MessageReceived)] == ["let me", "done"]
     assert [event.turn for event in done.events if isinstance(event, ev.TurnStarted)] == [1, 2]
     assert getattr(done.events[-1], "output", None) == "done"

@@ -64,12 +64,8 @@ class Client:
         if refusal is None and "run" in step:
             code = subprocess.run(["bash", "-c", step["run"]], stdin=subprocess.DEVNULL, check=False).returncode
             refusal = None if code == 0 else f"exit code {code}"
-        result = {
-            "type": "tool_result",
-            "tool_use_id": call_id,
-            "content": refusal or "ok",
-            "is_error": refusal is not None,
-        }
+        outcome = {"content": refusal or "ok", "is_error": refusal is not None}
+        result = {"type": "tool_result", "tool_use_id": call_id, **outcome}
         self.write({"type": "user", "message": {"role": "user", "content": [result]}, "session_id": "T-1"})
 
     def decide(self, tool: str, given: dict[str, Any]) -> str | None:

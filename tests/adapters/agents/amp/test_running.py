@@ -127,14 +127,10 @@ async def test_a_message_is_a_turn(bench: Any, touch: Any) -> None:
     task = {"use": ["u-task", "Task", {"prompt": "x"}], "asks": False, "message": "n"}
     steps = [{"say": "so", "message": "m"}, touch("a", message="m"), {"say": "done", "message": "n"}]
     done = await bench.run(bench.adapter(*steps, task, touch("b", asks=False, parent="u-task")))
+    turns = [event.turn for event in done.events if isinstance(event, (ev.TurnStarted, ev.TurnCompleted))]
 
     assert [event.content for event in done.events if isinstance(event, ev.MessageReceived)] == ["so", "done"]
-    assert [event.turn for event in done.events if isinstance(event, (ev.TurnStarted, ev.TurnCompleted))] == [
-        1,
-        1,
-        2,
-        2,
-    ]
+    assert turns == [1, 1, 2, 2]
     session = next(event for event in done.events if isinstance(event, ev.SessionStarted))
     assert session.provider_session_id == "T-1"
     started = [event for event in done.events if isinstance(event, ev.ToolCallStarted)]

@@ -229,12 +229,8 @@ async def test_a_newer_model_has_no_subagents_unless_the_caller_enables_them(ben
     bench.api.reply(bench.api.scripted("names", "text(ALL_TOOLS.map(tool => tool.name))"))
     events = await bench.run(adapter=bench.adapter(model="gpt-6-sol"))
     in_script = bench.api.result_of("names")
+    named = [name for name in ("exec_command", "view_image", "goal", "agent") if name in in_script]
 
     assert not any(isinstance(event, ToolCallStarted) for event in events)
     assert "collaboration" not in bench.api.offered()
-    assert [name in in_script for name in ("exec_command", "view_image", "goal", "agent")] == [
-        True,
-        False,
-        False,
-        False,
-    ]
+    assert named == ["exec_command"]

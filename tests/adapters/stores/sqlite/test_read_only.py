@@ -206,18 +206,8 @@ def test_a_store_or_a_copy_without_enough_space_is_reported_as_full(tmp_path: Pa
     (tmp_path / "disk").mkdir()
     stored(tmp_path / "s.db", tmp_path / "kept.db", log=False)
     on_a_small_disk = 'mount -t tmpfs -o size=400k none "$1" && cd "$1" && shift && exec "$@"'
-    command = (
-        "sh",
-        "-c",
-        on_a_small_disk,
-        "sh",
-        tmp_path / "disk",
-        sys.executable,
-        "-c",
-        SCARCE,
-        tmp_path / "kept.db",
-    )
-    found = run(*IN_NAMESPACE, *map(str, command))
+    program = (sys.executable, "-c", SCARCE, str(tmp_path / "kept.db"))
+    found = run(*IN_NAMESPACE, "sh", "-c", on_a_small_disk, "sh", str(tmp_path / "disk"), *program)
 
     assert found.stderr == ""
     assert set(found.stdout.splitlines()) == {"store `new.db` is full", "store `copy.db` is full"}
