@@ -22,7 +22,7 @@ from ..ports.store import Store, all_runs
 from ..ports.stored_types import Command, Owner, RunFilter, RunInfo, RunStatus
 from ..run import recovery
 from ..run.recovery import answered, each_ended, end_lost_runs, end_unowned, leave_store, passing_owner
-from ..run.tasks import call_isolated
+from ..run.tasks import call_isolated, call_within
 
 LEASE_S = recovery.LEASE_S
 RENEW_S = LEASE_S / 3
@@ -101,7 +101,7 @@ class Ownership:
             return True
         epoch = self._owner.epoch
         try:
-            await call_isolated(lambda: self._store.renew(epoch, lease_s=LEASE_S))
+            await call_within(RENEW_S, lambda: self._store.renew(epoch, lease_s=LEASE_S))
         except Exception as error:  # the lease still runs for a while; appends say when it does not
             self._log.warning("lease.not_renewed", error=error_text(error))
             return isinstance(error, StoreError) and error.kind in ("closed", "fenced")

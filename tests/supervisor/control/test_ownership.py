@@ -80,21 +80,22 @@ async def test_a_session_has_one_run_at_a_time() -> None:
     assert len(await store.runs()) == 1
 
 
-def slow(seconds: float) -> Any:
-    """A store method that takes this many seconds longer."""
+def slow(*seconds: float) -> Any:
+    """A store method that takes this many seconds longer: each of its calls in turn, and then as the last."""
+    left = list(seconds)
 
     async def later(usual: Any, *given: Any, **more: Any) -> Any:
-        await anyio.sleep(seconds)
+        await anyio.sleep(left.pop(0) if len(left) > 1 else left[0])
         return await usual(*given, **more)
 
     return later
 
 
 @pytest.mark.trio
-@pytest.mark.parametrize("search_s", [0, 10 * LEASE_S])
-async def test_a_live_owner_keeps_its_runs(search_s: float, autojump_clock: object) -> None:
-    """Its lease is renewed, also during a slow search for lost runs. Then it closes."""
-    store = around(lost_runs=slow(search_s))
+@pytest.mark.parametrize("how", [{}, {"lost_runs": slow(10 * LEASE_S)}, {"renew": slow(0, 1000 * LEASE_S, 0)}])
+async def test_a_live_owner_keeps_its_runs(how: dict[str, Any], autojump_clock: object) -> None:
+    """Its lease is renewed, also during a slow search for lost runs, and after a renewal without an answer."""
+    store = around(**how)
     async with Supervisor(store) as supervisor:
         handle = await supervisor.start(FakeAdapter([Pause(100 * LEASE_S)]), "go", policies=[OPEN])
         for _ in range(50):
@@ -106,7 +107,6 @@ async def test_a_live_owner_keeps_its_runs(search_s: float, autojump_clock: obje
         result = await handle.wait()
 
     assert result.status == "completed"
-    assert run is not None
     assert run.owner is not None
     with pytest.raises(StoreError, match="no owner with a lease"):
         await store.renew(run.owner.epoch, lease_s=LEASE_S)
