@@ -181,7 +181,8 @@ class KillSwitch:
                 raise
             before = []  # all are lifted, also one that cannot be read and so blocks every start
         await self._order(UnblockStarts, scope, by, reason)
-        return [block for block in before if block not in await self.blocks()]
+        left = await self.blocks() if before else []
+        return [block for block in before if block not in left]
 
     async def blocks(self) -> list[Block]:
         """The current freezes, oldest first, with who ordered each, when and why."""
