@@ -106,6 +106,9 @@ class RunMachine:
         for event in history:
             if event.seq > judged_to:
                 monitor.observe(event)
+            own_use = isinstance(event, ev.TokenUsageUpdated) and event.run_id == identity.run_id
+            if own_use and machine._budgets is not None:
+                machine._budgets.replay_use(counted=event.seq <= judged_to)
         monitor.warnings()  # those are on record
         HistoryReplay(machine._state, machine._gate, machine._reports, machine._budgets).replay(history)
         return machine

@@ -95,6 +95,15 @@ class Budgets:
             if (line.claim.budget, line.claim.key) == (event.budget, event.key):
                 line.granted = event.granted
 
+    def replay_use(self, *, counted: bool) -> None:
+        """Update the state by an event of the run's log that the monitor has observed; with `counted`, a restored
+        one, which has counted what follows too, so that this is not the use of one turn.
+        """
+        self._record_use()
+        if counted:
+            for line in self._lines:
+                line.largest = 0.0
+
     def begun(self, at_ms: int) -> None:
         self._since_ms = at_ms
 
