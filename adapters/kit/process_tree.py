@@ -170,7 +170,7 @@ class ProcessTree:
 
     def alive(self) -> list[int]:
         """The remembered processes that still run; a zombie does not."""
-        return [process.pid for process in self._processes if runs(process)]
+        return [process.pid for process in self._running()]
 
     async def terminate(self, grace_s: float) -> dict[str, Any]:
         """Ask every process of the tree to end and wait `grace_s` seconds at most; returns evidence."""
@@ -214,7 +214,14 @@ class ProcessTree:
 
     async def _rescan(self) -> list[psutil.Process]:
         await self._in_thread(self._scan)
-        return [process for process in self._processes if runs(process)]
+        return self._running()
+
+    def _running(self) -> list[psutil.Process]:
+        return [process for process in self._remembered() if runs(process)]
+
+    def _remembered(self) -> list[psutil.Process]:
+        """A copy, as a search in another thread may find more meanwhile."""
+        return list(self._processes)
 
     async def _wait_until(self, deadline: float) -> None:
         """Wait until no remembered process runs; not by `psutil.wait`, which would steal exit codes."""
@@ -236,7 +243,7 @@ class ProcessTree:
             except psutil.Error:
                 continue
         self._processes.update(dict.fromkeys(marked))
-        pending = [process for process in self._processes if process.is_running()]
+        pending = [process for process in self._remembered() if process.is_running()]
         while pending:
             found = [child for child in children.get(pending.pop(0).pid, ()) if child not in self._processes]
             self._processes.update(dict.fromkeys(found))
@@ -270,7 +277,7 @@ class ProcessTree:
         spared: set[psutil.Process] = set()
         while True:
             self._scan()
-            fresh = [p for p in self._processes if p not in frozen and p not in spared and runs(p)]
+            fresh = [p for p in self._running() if p not in frozen and p not in spared]
             spared.update(p for p in fresh if (patient or p in self._roots) and is_guardian(p))
             fresh = [p for p in fresh if p not in spared]
             if not fresh:
@@ -280,7 +287,7 @@ class ProcessTree:
                 send(process, signal.SIGSTOP)
             for process in spared:
                 send(process, signal.SIGCONT)  # whoever stopped it
-        return [process.pid for process in self._processes if process in frozen and send(process, signal.SIGKILL)]
+        return [process.pid for process in self._remembered() if process in frozen and send(process, signal.SIGKILL)]
 
 
 def process_cancel_steps(

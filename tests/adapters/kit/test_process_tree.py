@@ -140,6 +140,28 @@ async def test_an_unrelated_process_and_another_run_are_left_alone() -> None:
         assert len(await those_up(70007, 1)) == 1
 
 
+@pytest.mark.parametrize("kills", [False, True])
+async def test_a_process_that_is_found_during_a_look_disturbs_no_other(
+    kills: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cancel step and the client's end look at one tree at once, in threads."""
+    async with started(f"{sleeper(7006)} &", mark := uuid4().hex) as process, started("") as found:
+        tree = ProcessTree(process.pid, mark=mark)
+        runs = processes.runs
+
+        def finds(looked_at: psutil.Process) -> bool:
+            tree.add(found.pid)
+            return runs(looked_at)
+
+        monkeypatch.setattr(processes, "runs", finds)
+        if kills:
+            await tree.kill()
+        alive = tree.alive()
+        monkeypatch.setattr(processes, "runs", runs)
+
+    assert (process.pid in alive) is not kills
+
+
 async def test_a_tree_never_ends_the_calling_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """A supervisor with the same mark does not find itself."""
     async with started("true", "nested") as process:
