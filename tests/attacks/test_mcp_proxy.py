@@ -201,11 +201,8 @@ def test_over_http_each_request_has_its_own_response_and_no_stream_stays_open(tm
     assert again == [400] * 5
     assert resumed == 400
     assert released["id"] == 6
-    assert [(answer["id"], answer["result"]["isError"]) for answer in answers] == [
-        (1, False),
-        (5, False),
-        ("a", False),
-    ]
+    assert [each["id"] for each in answers] == [1, 5, "a"]
+    assert not any(each["result"]["isError"] for each in answers)
     assert (cancelled["id"], cancelled["error"]["code"]) == (8, -32800)
 
 

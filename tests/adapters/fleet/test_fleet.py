@@ -311,11 +311,8 @@ async def test_three_levels_of_runs_on_two_workers_share_the_first_ones_budget(p
         [budget] = await store.budgets()
 
     assert result.status == "completed"
-    assert {run_id: (run.status, run.calls) for run_id, run in runs.items()} == {
-        "level-4": ("completed", 2),
-        "level-3": ("completed", 2),
-        "level-2": ("completed", 1),
-    }
+    assert {run.status for run in runs.values()} == {"completed"}
+    assert {run_id: run.calls for run_id, run in runs.items()} == {"level-4": 2, "level-3": 2, "level-2": 1}
     assert [runs[f"level-{n}"].spec["parent"]["run_id"] for n in (3, 2)] == ["level-4", "level-3"]
     assert {run.tenant for run in runs.values()} == {"acme"}
     assert (budget.budget, budget.key, budget.used) == ("org/team", '$.labels.team="web"', 5)

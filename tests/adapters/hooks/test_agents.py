@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -325,11 +326,7 @@ def test_allowed_calls_run_and_a_push_or_a_call_beyond_the_limit_is_denied(agent
         *("tool_call_requested", "tool_call_denied"),
         *("tool_call_requested", "tool_call_denied"),
     ]
-    assert sorted(types[6:]) == [
-        *["tool_call_completed"] * 4,
-        *["tool_call_denied"] * 2,
-        *["tool_call_requested"] * 6,
-    ]
+    assert Counter(types[6:]) == {"tool_call_requested": 6, "tool_call_completed": 4, "tool_call_denied": 2}
     if agent.name != "opencode":  # it may be gone before its plugin learns that the session is idle
         assert (
             recorded(agent.store, "tool_call_completed", "tool_call_denied", "run_completed")[-1] == "run_completed"

@@ -81,12 +81,9 @@ def test_every_problem_in_a_directory_is_reported_with_its_file(tmp_path: Path) 
     (tmp_path / "b.yaml").write_text("name: [")
     with pytest.raises(PolicyError) as caught:
         load_policies(tmp_path)
+    places = [(Path(p.file).name, p.line) for p in caught.value.problems]
 
-    assert [(Path(p.file).name, p.line) for p in caught.value.problems] == [
-        ("a.yaml", 2),
-        ("a.yaml", 5),
-        ("b.yaml", 1),
-    ]
+    assert places == [("a.yaml", 2), ("a.yaml", 5), ("b.yaml", 1)]
 
 
 @pytest.mark.parametrize(("written", "ms"), [

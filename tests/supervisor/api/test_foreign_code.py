@@ -577,14 +577,9 @@ anyio.run(main, backend=sys.argv[1])
 @pytest.mark.parametrize(("backend", "handler"), [("asyncio", "runner's"), ("asyncio", "plain"), ("trio", "plain")])
 def test_an_observer_does_not_swallow_a_signal_of_the_program(backend: str, kind: str, handler: str) -> None:
     """If Ctrl-C, or a handler that exits, arrives while an observer is called, the program ends."""
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, backend, kind, handler],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        check=False,
-    )
+    words = [sys.executable, "-c", PROGRAM, backend, kind, handler]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode != 0, done.stderr
     assert "SystemExit" in done.stderr or "KeyboardInterrupt" in done.stderr or done.returncode in (7, -signal.SIGINT)
 

@@ -416,11 +416,7 @@ def test_lists_in_a_policy_are_kept(redactor: Redactor) -> None:
 def test_a_number_named_as_a_password_is_redacted(redactor: Redactor) -> None:
     """Neither a token count nor a Boolean is."""
     values: dict[str, Any] = {"password": 123456, "max_tokens": 5, "token": 7, "secret": True, "db_secret": 1.5}
-    redacted = redactor.redact(values)
+    kept = {name: value for name, value in redactor.redact(values).items() if not isinstance(value, str)}
 
-    assert {name: value for name, value in redacted.items() if not isinstance(value, str)} == {
-        "max_tokens": 5,
-        "token": 7,
-        "secret": True,
-    }
+    assert kept == {"max_tokens": 5, "token": 7, "secret": True}
     assert "123456" not in redactor.redact('{"password": 123456}')

@@ -117,18 +117,14 @@ async def test_nets_are_added_to_and_removed_from_an_active_run() -> None:
             await handles[0].wait_finished()
             record = (await handles[0].wait()).events
     pushed = [call.id for call in adapter.ran if call.name == "push"]
-    changes = [event for event in record if isinstance(event, NetJoined | NetLeft)]
+    changes = [(event.type, event.name) for event in record if isinstance(event, NetJoined | NetLeft)]
     folded = compile_policy(policy).monitor()
     for event in record:
         if event.type != "run_completed":
             folded.observe(event)
 
     assert pushed == ["1", "2", "4"]
-    assert [(event.type, event.name) for event in changes] == [
-        ("net_joined", line),
-        ("net_left", line),
-        ("net_joined", line),
-    ]
+    assert changes == [("net_joined", line), ("net_left", line), ("net_joined", line)]
     assert folded.status() == statuses[-1]
     assert resolved == [{line: "gated"}, {}, {line: "blocked"}]
     assert statuses == [

@@ -58,12 +58,8 @@ async def test_the_client_gets_the_rules_and_the_prompt(bench: Any) -> None:
     assert started["arguments"][:7] == [
         "--executor", "local", "--mode", "low", "--execute", "--stream-json", "--settings-file",
     ]  # fmt: skip
-    rules = started["settings"].pop("amp.permissions")
-    assert [(rule["tool"], rule["action"]) for rule in rules] == [
-        ("Read", "reject"),
-        ("mcp__docs__*", "reject"),
-        ("*", "delegate"),
-    ]
+    rules = [(rule["tool"], rule["action"]) for rule in started["settings"].pop("amp.permissions")]
+    assert rules == [("Read", "reject"), ("mcp__docs__*", "reject"), ("*", "delegate")]
     assert started["settings"] == {"amp.notifications.enabled": False, "amp.dangerouslyAllowAll": False}
 
 

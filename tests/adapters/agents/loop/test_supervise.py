@@ -223,11 +223,8 @@ async def test_a_call_inside_a_tool_names_that_as_its_parent() -> None:
         await inner()
 
     started = [event for event in gate.result.events if isinstance(event, ToolCallStarted)]
-    assert [(event.tool_name, event.parent_tool_call_id) for event in started] == [
-        ("outer", None),
-        ("inner", started[0].tool_call_id),
-        ("inner", None),
-    ]
+    parents = [(event.tool_name, event.parent_tool_call_id) for event in started]
+    assert parents == [("outer", None), ("inner", started[0].tool_call_id), ("inner", None)]
 
 
 @pytest.mark.parametrize(("loop", "message"), [
