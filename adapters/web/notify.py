@@ -1,5 +1,6 @@
 """Requests for approval, sent to people through apprise: the call, the reason, and a link to its card on the page."""
 
+import threading
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from functools import partial
@@ -26,6 +27,10 @@ from .webhook import CursorFile, DeliveryStatus, scheme_of, send_events
 TYPES = frozenset(("tool_approval_requested",))
 FIRST_WAIT_S = 1.0
 LONGEST_WAIT_S = 60.0
+SEND_S = 60.0
+"""How long a message may take; then it is sent again."""
+_SENDING = 4
+"""How many messages to one address may be under way: one that has had its time keeps its thread."""
 _MOST_LINES = 25
 """How many lines a message may have of the call, and as many of why it waits and whose it is."""
 _LONGEST = 200
@@ -61,9 +66,11 @@ def read_config(file: str) -> Config:
 
 
 class Recipient:
-    """One address that apprise knows. Raises UsageError for one that it does not."""
+    """One address that apprise knows, to which a message takes at most `send_s` seconds. Raises UsageError for one
+    that it does not know.
+    """
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, *, send_s: float = SEND_S) -> None:
         try:
             import apprise
         except ImportError:
@@ -72,16 +79,28 @@ class Recipient:
         self.kind = scheme_of(address)
         self._sender = apprise.Apprise()
         self._text = apprise.NotifyFormat.TEXT
+        self._send_s = send_s
+        self._free = threading.Semaphore(_SENDING)
         if not self._sender.add(address):
             raise UsageError(f"`notify.to` has an address that apprise does not know: `{self.kind}://...`")
 
     async def send(self, title: str, body: str) -> bool:
-        """Send a message; False if it did not arrive, whatever a plug-in of apprise raises."""
-        notify = partial(isolated, self._sender.notify, title=title, body=body, body_format=self._text)
+        """Send a message; False if it did not arrive in time, whatever a plug-in of apprise raises."""
+        notify = partial(self._notify, title=title, body=body, body_format=self._text)
         try:
-            return bool(await anyio.to_thread.run_sync(notify, abandon_on_cancel=True))
+            with anyio.fail_after(self._send_s):
+                return await anyio.to_thread.run_sync(notify, abandon_on_cancel=True)
         except Exception:
             return False
+
+    def _notify(self, **message: Any) -> bool:
+        """Send a message in this thread, unless too many are under way."""
+        if not self._free.acquire(blocking=False):
+            return False
+        try:
+            return bool(isolated(self._sender.notify, **message))
+        finally:
+            self._free.release()
 
 
 class _NotSentError(Exception):

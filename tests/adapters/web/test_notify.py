@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import loopback
 import pytest
 import web_server
@@ -113,6 +114,37 @@ async def test_a_plugin_that_raises_ends_nothing(raised: BaseException) -> None:
         raise raised
 
     assert await Recipient("raising://here").send("t", "b") is False
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])  # as with `serve`
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # because of apprise's imports
+async def test_a_service_whose_answer_does_not_end_delays_no_message_for_ever() -> None:
+    """Each message has its time, and few of them a thread, until the service answers again."""
+    from apprise.decorators import notify as plug_in
+
+    from proctor.adapters.web.notify import _SENDING, Recipient
+
+    answers = threading.Event()
+    begun: list[str] = []
+
+    @plug_in(on="endless")  # type: ignore[no-untyped-call, untyped-decorator]
+    def _endless(body: str, title: str, notify_type: str, *_: Any, **__: Any) -> bool:
+        begun.append(title)
+        return answers.wait(PATIENCE_S)
+
+    recipient = Recipient("endless://here", send_s=0.05)
+    try:
+        with anyio.fail_after(PATIENCE_S / 2):
+            sent = [await recipient.send(f"t{n}", "b") for n in range(_SENDING + 2)]
+    finally:
+        answers.set()
+
+    assert not any(sent)
+    assert len(begun) <= _SENDING
+    with anyio.fail_after(PATIENCE_S):
+        while not await recipient.send("again", "b"):
+            await anyio.lowlevel.checkpoint()
 
 
 async def asking_run(folder: Path, run_id: str = "run_1", *answers: type[ToolApprovalDenied]) -> None:
