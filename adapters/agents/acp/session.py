@@ -44,7 +44,6 @@ class UngatedCalls:
         self._patience_s = patience_s
         self._questions = 0
         self._no_question = anyio.Event()
-        self._watched: set[str] = set()
         self.over = False
 
     @contextmanager
@@ -62,8 +61,8 @@ class UngatedCalls:
     def watch(self, call_id: str, tasks: anyio.abc.TaskGroup) -> None:
         """Watch a call that the agent reports as in progress."""
         call = self._translation.calls.get(call_id)
-        if call is not None and call_id not in self._watched and not (call.proposals or call.over or call.reported):
-            self._watched.add(call_id)
+        if call is not None and not (call.watched or call.proposals or call.over or call.reported):
+            call.watched = True
             tasks.start_soon(self._report, call)
 
     async def _report(self, call: AcpCall) -> None:

@@ -32,11 +32,13 @@ class AcpCall(ClientCall, kw_only=True):
     """One call of the agent, as far as the agent has described it.
 
     `fields` merges the agent's descriptions. `proposals` are the calls proposed to the gate for it, by id, and
-    `allowed_ids` those the gate allowed, as an agent may ask twice about one call, with different inputs.
+    `allowed_ids` those the gate allowed, as an agent may ask twice about one call, with different inputs. `watched`
+    once it was reported as in progress.
     """
 
     fields: dict[str, Any] = {}
     first_title: str = ""
+    watched: bool = False
     proposals: dict[str, tuple[str, dict[str, Any]]] = {}
     allowed_ids: list[str] = []
 

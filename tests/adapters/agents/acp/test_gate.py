@@ -8,7 +8,7 @@ import pytest
 
 from proctor.adapters.agents.acp.translation import CALLED_SEARCHES
 from proctor.policies import ToolCall, parse_policies
-from proctor.policies.events import RunCompleted, ToolCallFailed, ToolCallRequested, ToolCallStarted
+from proctor.policies.events import Event, RunCompleted, ToolCallFailed, ToolCallRequested, ToolCallStarted
 from proctor.supervisor import GateAnswer, run_once
 
 pytestmark = pytest.mark.anyio
@@ -97,6 +97,20 @@ async def test_a_call_without_a_question_is_reported_while_it_runs(scripts: Any,
         "tool_call_started",
         "tool_call_failed",
     ]
+
+
+async def test_a_call_with_the_id_of_an_earlier_one_is_reported_while_it_runs(scripts: Any, touch: Any) -> None:
+    """Each is watched by itself."""
+    calls = touch("a", asks=False), touch("a", run="tail -f /dev/null", asks=False)
+    started: list[dict[str, Any]] = []
+
+    def both(event: Event) -> bool:
+        started.extend([event.tool_input] if isinstance(event, ToolCallStarted) else ())
+        return len(started) == 2
+
+    await scripts.run(scripts.adapter(*calls, adapter={"unasked_s": 0.05}), cancel_when=both)
+
+    assert [given["command"] for given in started] == ["touch a", "tail -f /dev/null"]
 
 
 async def test_a_call_that_waits_behind_another_question_is_not_running(scripts: Any, touch: Any) -> None:
