@@ -156,7 +156,7 @@ class _Judge:
     """One session being judged. A call that breaks a rule breaks it once, though it was requested and ran.
 
     `_seen` are the rules that the calls known by their ids have broken; an id that is used again, in this run or a
-    later one, is another call. `_held` are the calls that wait for a person.
+    later one, is another call. `_held` are the calls that wait for a person, each with the `seq` at which it began.
     """
 
     def __init__(self, compiled: CompiledPolicy, session: TraceSession, context: RunContext) -> None:
@@ -167,7 +167,7 @@ class _Judge:
         self._found: list[ViolationRecord] = []
         self._seen: defaultdict[str, set[tuple[str, str]]] = defaultdict(set)
         self._over: set[str] = set()
-        self._held: dict[str, tuple[ToolCall, bool]] = {}
+        self._held: dict[str, tuple[ToolCall, bool, int]] = {}
         self._never_ran = _never_ran(session)
         self._decisions: list[DecisionRecord] = []
         self._seq = 0
@@ -185,8 +185,8 @@ class _Judge:
         for violation in self._monitor.observe(event):
             self._add(violation)
         if isinstance(event, ev.ToolApprovalGranted) and event.tool_call_id in self._held:
-            call, ran = self._held[event.tool_call_id]
-            self._withdraw(call.id)
+            call, ran, since = self._held[event.tool_call_id]
+            self._withdraw(call.id, since)
             self._propose(call, ran=ran)
 
     def _follow(self, event: ev.Event) -> None:
@@ -225,14 +225,15 @@ class _Judge:
         for violation in decision.violations:
             self._add(violation)
         if decision.action == "request_approval":
-            self._held[call.id] = call, ran
+            self._held[call.id] = call, ran, self._seq
         else:
             self._held.pop(call.id, None)
         return decision
 
-    def _withdraw(self, id: str) -> None:
+    def _withdraw(self, id: str, since: int) -> None:
         """A person approved the call: what asked for that has what it asked for."""
-        approved = [f for f in self._found if f.tool_call_id == id and f.action == "request_approval"]
+        of_call = [found for found in self._found if found.tool_call_id == id and found.seq >= since]
+        approved = [found for found in of_call if found.action == "request_approval"]
         self._found = [f for f in self._found if f not in approved]
         self._seen[id] -= {(f.policy, f.rule) for f in approved}
 

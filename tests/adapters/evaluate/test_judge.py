@@ -194,3 +194,13 @@ def test_an_approved_call_is_evaluated_again_at_its_approval(make_session: MakeS
 
     assert [(found.rule, found.action) for found in report.violations] == [("late", "deny")]
     assert report.rules == {"held": "held", "late": "violated"}
+
+
+def test_an_approval_withdraws_no_finding_about_an_earlier_call_of_its_id(
+    make_session: MakeSession, policy: Compile
+) -> None:
+    """Agents number the calls of each run from 1."""
+    held = policy({**NO_BASH, "action": "request_approval"})
+    report = judge_session(held, make_session(RUN[0], ASK, START, RUN[1], ASK, GRANTED, START))
+
+    assert [(found.rule, found.seq) for found in report.violations] == [("no-bash", 2)]
