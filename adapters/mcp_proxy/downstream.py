@@ -164,9 +164,6 @@ class _Endpoint:
         return status
 
     async def _open(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if len(self._sessions) >= _MOST_SESSIONS and not self._idle:
-            await _refused("too many sessions are open", 503)(scope, receive, send)
-            return
         request = Request(scope)
         stranger = await self._security.validate_request(request, is_post=request.method == "POST")
         if stranger is not None:  # before anything is started: the server behind is a process
@@ -176,8 +173,11 @@ class _Endpoint:
         if not isinstance(message, dict) or message.get("method") != INITIALIZE:
             await _refused("a session begins with `initialize`", 400)(scope, receive, send)
             return
-        if len(self._sessions) >= _MOST_SESSIONS and self._idle:
-            oldest = next(iter(self._idle))
+        if len(self._sessions) >= _MOST_SESSIONS:  # only now: while the body came, an idle one may have been used
+            oldest = next(iter(self._idle), None)
+            if oldest is None:
+                await _refused("too many sessions are open", 503)(scope, receive, send)
+                return
             del self._idle[oldest]
             await self._sessions[oldest].terminate()
         session_id = uuid4().hex

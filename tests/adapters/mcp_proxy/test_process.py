@@ -9,6 +9,7 @@ import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import anyio
 import psutil
@@ -255,6 +256,41 @@ async def test_clients_that_vanished_do_not_block_new_ones(tmp_path: Path, monke
 
     assert [status for status, _ in greeted] == [200] * 4
     assert (gone, answered.is_error) == (404, False)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_a_session_that_is_used_while_another_asks_keeps_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other one, whose request takes a while to arrive, is too many: each session is a process."""
+    monkeypatch.setattr(downstream, "_MOST_SESSIONS", 1)
+    urls: list[str] = []
+    order = Serving(
+        upstream=CommandUpstream(QUICK),
+        downstream=HttpDownstream("127.0.0.1:0", ready=urls.append),
+        policies=parse_policies("{name: p}"),
+    )
+    body = json.dumps(HELLO).encode()
+    head = [
+        *("POST /mcp HTTP/1.1", "Host: 127.0.0.1:1", "Accept: application/json, text/event-stream"),
+        *("Content-Type: application/json", f"Content-Length: {len(body)}", "Expect: 100-continue", "", ""),
+    ]
+    with anyio.fail_after(PATIENCE_S):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(partial(serve, MemoryStore(), order, warn=print))
+            while not urls:
+                await anyio.sleep(0.01)
+            _, headers = await anyio.to_thread.run_sync(post, urls[0], HELLO)
+            async with await anyio.connect_tcp("127.0.0.1", urlsplit(urls[0]).port or 0) as late:
+                await late.send("\r\n".join(head).encode())
+                awaited = await late.receive()
+                listens = partial(Posted, urls[0], method="GET", **{SESSION: headers[SESSION]})
+                used = await anyio.to_thread.run_sync(listens)
+                await late.send(body)
+                refused = await late.receive()
+            used._close()
+            tasks.cancel_scope.cancel()
+
+    assert (awaited.split()[1], used.status, refused.split()[1]) == (b"100", 200, b"503")
 
 
 @pytest.mark.anyio
