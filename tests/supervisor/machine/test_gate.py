@@ -293,6 +293,19 @@ async def test_the_gate_keeps_nothing_of_an_answered_call() -> None:
     assert gone() is None
 
 
+async def test_a_closed_gate_proposes_nothing() -> None:
+    """The run was torn down: its machine may not know that it is over, and would decide."""
+
+    def feed(input: interface.Input) -> None:
+        raise AssertionError(input)
+
+    waiters = GateWaiters(feed, lambda: 1)
+    waiters.close()
+    answer = await waiters.propose(CALL)
+
+    assert (answer.allowed, answer.stop) == (False, True)
+
+
 async def test_the_denial_of_an_id_in_use_gives_that_reason() -> None:
     """The tool is available; the id is not."""
 
