@@ -20,7 +20,7 @@ from proctor.supervisor.launch.launch import run_info
 from proctor.supervisor.launch.plan import written
 from proctor.supervisor.ports.store import Store, all_runs, closing, wait_again
 from proctor.supervisor.ports.stored_types import Block, RunFilter, RunInfo, block_of
-from proctor.supervisor.store.invariants import AGAIN
+from proctor.supervisor.store.invariants import AGAIN, BEGUN_ELSEWHERE, FLEET
 from proctor.supervisor.store.records import owners
 
 from ..agents.catalog import ADAPTERS
@@ -80,8 +80,6 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
             raise UsageError(f"this is not a run that workers can execute: {json_words(error)}") from None
 
 
-FIELD: Final = "fleet"
-"""The field of a stored run's spec for workers."""
 _CREATED: Final = RunFilter(status=frozenset(("created",)))
 _RUNNING: Final = RunFilter(status=frozenset(("running",)))
 FEW: Final = 50
@@ -111,7 +109,7 @@ async def enqueue(
         metadata=spec.metadata or None,
     )
     info = await as_sub_run(info, store)
-    described: dict[str, Any] = {**info.spec, FIELD: msgspec.to_builtins(spec)}
+    described: dict[str, Any] = {**info.spec, FLEET: msgspec.to_builtins(spec)}
     if spec.take_overs and _is_resumable(spec):
         described[AGAIN] = {"times": spec.take_overs, "prompt": spec.go_on}
     tenant, labels = owners(described)
@@ -123,17 +121,17 @@ async def enqueue(
 
 def spec_of(run: RunInfo) -> RunSpec | None:
     """The spec of a stored run; None if it was not queued for workers. Raises UsageError for an unreadable one."""
-    if FIELD not in run.spec:
+    if FLEET not in run.spec:
         return None
     try:
-        return msgspec.convert(run.spec[FIELD], RunSpec)
+        return msgspec.convert(run.spec[FLEET], RunSpec)
     except msgspec.ValidationError as error:
         raise UsageError(f"run `{run.run_id}` was queued by another version: {json_words(error)}") from None
 
 
 def is_free(run: RunInfo, mine: int = 0) -> bool:
     """Whether it waits for a worker, or for the one whose epoch is `mine`."""
-    if run.status != "created" or FIELD not in run.spec:
+    if run.status != "created" or FLEET not in run.spec or BEGUN_ELSEWHERE in run.spec:
         return False
     return run.owner is None or run.owner.gone or run.owner.epoch == mine
 

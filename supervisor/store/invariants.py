@@ -187,6 +187,10 @@ def how_closed(approval: StoredApproval) -> str:
     return f"{APPROVAL_WORDS[approval.state]}{by}{at}"
 
 
+FLEET = "fleet"
+"""The field of a run's spec for the workers of a fleet."""
+BEGUN_ELSEWHERE = "begun_elsewhere"
+"""The field of an imported run's spec that no worker starts, as it had begun, or ended, before it was exported."""
 AGAIN = "again"
 """The field of a run's spec for its retries if it is lost: how many (`times`), and the agent's prompt for one that
 continues a session (`prompt`).
@@ -202,11 +206,12 @@ def next_of(run: RunInfo) -> RunInfo | None:
     begun = {"prompt": again["prompt"]} if run.started_seq and again.get("prompt") else {}
     counted = {**again, "times": again["times"] - 1, "count": count}
     first = run.run_id if count == 2 else run.run_id.rpartition(".")[0]
+    spec = {name: value for name, value in run.spec.items() if name != BEGUN_ELSEWHERE}
     return RunInfo(
         run_id=f"{first}.{count}",
         session_id=run.session_id,
         provider=run.provider,
-        spec={**run.spec, **begun, AGAIN: counted},
+        spec={**spec, **begun, AGAIN: counted},
         created_at=datetime.now(UTC),
     )
 

@@ -20,6 +20,7 @@ from ..errors import StoreError, UsageError
 from ..ports.store import EventLog, RunRegistry, Store, all_runs, closing
 from ..ports.stored_types import RunFilter, RunInfo, RunStatus
 from ..redaction import Redactor
+from .invariants import BEGUN_ELSEWHERE, FLEET
 from .records import Status
 
 _ENDED: frozenset[RunStatus] = frozenset(get_args(Status))
@@ -155,13 +156,16 @@ class _Head(msgspec.Struct, frozen=True):
 
 
 class _Run(msgspec.Struct, frozen=True, kw_only=True):
-    """A run as it was created; everything else of it follows from its events."""
+    """A run as it was created; everything else of it follows from its events. `status` says only whether it had
+    begun: its events are imported later, and no worker is to start it before, or if the import is interrupted.
+    """
 
     run_id: str
     session_id: str
     provider: str = ""
     created_at: Any = None
     spec: dict[str, Any] = {}
+    status: str = "created"
 
 
 class _Line(msgspec.Struct, frozen=True):
@@ -206,7 +210,7 @@ async def export_lines(store: Store, *, session_id: str | None = None) -> AsyncG
     for run_id in reversed(run_ids):
         run = await store.run(run_id)
         if run is not None:
-            yield b'{"run":' + _encode(redactor.redact(_Run(**_created(run)), run.session_id)) + b"}\n"
+            yield b'{"run":' + _encode(redactor.redact(_exported(run), run.session_id)) + b"}\n"
     async with closing(store.log()) as entries:
         async for entry in entries:
             if entry.position > place.position:
@@ -290,7 +294,7 @@ class _Import:
 
     async def _create(self, run: RunInfo) -> None:
         try:
-            await self._store.create_run(RunInfo(**_created(run)))
+            await self._store.create_run(_imported(run))
         except StoreError as error:
             if error.kind != "run_exists":
                 raise
@@ -327,9 +331,29 @@ class _Import:
             await _close(reader)
 
 
-def _created(run: RunInfo) -> dict[str, Any]:
+def _exported(run: RunInfo) -> _Run:
     """The fields a run was created with."""
-    return {name: getattr(run, name) for name in _Run.__struct_fields__}
+    spec = {name: value for name, value in run.spec.items() if name != BEGUN_ELSEWHERE}
+    return _Run(
+        run_id=run.run_id,
+        session_id=run.session_id,
+        provider=run.provider,
+        created_at=run.created_at,
+        spec=spec,
+        status="created" if run.status == "created" and BEGUN_ELSEWHERE not in run.spec else "running",
+    )
+
+
+def _imported(run: RunInfo) -> RunInfo:
+    """A run as it is created here."""
+    begun = {BEGUN_ELSEWHERE: True} if run.status != "created" and FLEET in run.spec else {}
+    return RunInfo(
+        run_id=run.run_id,
+        session_id=run.session_id,
+        provider=run.provider,
+        created_at=run.created_at,
+        spec={**run.spec, **begun},
+    )
 
 
 async def _close(reader: AsyncIterator[Event] | None) -> None:

@@ -28,6 +28,7 @@ from proctor.supervisor.machine.interface import RunResult
 from proctor.supervisor.ports import store as ports
 from proctor.supervisor.ports.stored_types import ApprovalAnswer, Block, Cancel, Owner, RunInfo, UnblockStarts
 from proctor.supervisor.store.invariants import next_of
+from proctor.supervisor.store.maintenance import export_lines, import_lines
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
@@ -104,6 +105,30 @@ async def test_a_drained_worker_finishes_its_runs_and_claims_no_more(store: SQLi
     left = await store.run(second.run_id)
     assert left is not None
     assert left.status == "created"
+
+
+async def test_an_imported_run_that_had_ended_is_not_executed_again(store: SQLiteStore, tmp_path: Path) -> None:
+    """Not even while its events are not imported yet. One that waited in the queue still waits."""
+    async with at_work(store) as fleet:
+        done = await fleet.start(spec())
+        await done.wait()
+    queued = await enqueue(store, spec())
+    lines = [line async for line in export_lines(store)]
+    async with SQLiteStore(tmp_path / "copy.db") as copy:
+        await import_lines(copy, [line for line in lines if not line.startswith(b'{"event":')])
+        async with at_work(copy) as fleet:
+            waited = await (await fleet.handle(queued.run_id)).wait()
+            later = await (await fleet.start(spec())).wait()
+        untouched = await copy.run(done.run_id)
+        await import_lines(copy, lines)
+        ended = await copy.run(done.run_id)
+        again = [line async for line in export_lines(copy, session_id=done.session_id)]
+
+    assert (waited.status, later.status) == ("completed", "completed")
+    assert untouched is not None
+    assert ended is not None
+    assert (untouched.status, ended.status) == ("created", "completed")
+    assert again[1:] == [line for line in lines if done.session_id.encode() in line]
 
 
 @pytest.mark.parametrize(("wrong", "reason"), [
