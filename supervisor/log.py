@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import traceback
+from functools import partial
 from typing import Any
 
 from proctor.policies.events.calls import ToolCall
@@ -36,11 +37,7 @@ class _Redacted:
         log, redact = self._log, self._redactor.redact
 
         def write(event: str, **fields: Any) -> None:
-            shown = redact(fields, str(fields.get("session_id", "")))
-            try:
-                isolated(getattr(log, level), redact(event), **shown)
-            except Exception:  # of the program's own processors
-                logging.getLogger("proctor").exception("%s could not be logged", event)
+            _write(log, level, redact(event), **redact(fields, str(fields.get("session_id", ""))))
 
         return write
 
@@ -58,16 +55,30 @@ def _discarded(event: str, **fields: Any) -> None:
     """Tells nobody."""
 
 
+def _write(log: Any, level: str, event: str, /, **fields: Any) -> None:
+    """Write an entry, as far as what writes it does not raise."""
+    try:
+        isolated(getattr(log, level), event, **fields)
+    except Exception:  # of the program's own processors, or of a closed file
+        logging.getLogger("proctor").exception("%s could not be logged", event)
+
+
+class _OnStandardError:
+    """Writes entries there."""
+
+    def __getattr__(self, level: str) -> Any:
+        import structlog
+
+        renderer = structlog.processors.KeyValueRenderer(key_order=["event"])
+        log = structlog.wrap_logger(structlog.PrintLogger(sys.stderr), processors=[renderer])
+        return partial(_write, log, level)
+
+
 def audible(log: Any) -> Any:
     """This logger, or one on standard error where the program has set up no log: for what must be seen."""
     handlers = (*logging.getLogger("proctor").handlers, *logging.getLogger().handlers)
-    if _is_configured() or any(not isinstance(one, logging.NullHandler) for one in handlers):
-        return log
-    import structlog
-
-    return structlog.wrap_logger(
-        structlog.PrintLogger(sys.stderr), processors=[structlog.processors.KeyValueRenderer(key_order=["event"])]
-    )
+    is_set_up = _is_configured() or any(not isinstance(one, logging.NullHandler) for one in handlers)
+    return log if is_set_up or sys.stderr is None else _OnStandardError()
 
 
 def _is_configured() -> bool:

@@ -1,5 +1,8 @@
 """What a run logs: denials with their rules, failures as errors, and the run's id on every line."""
 
+import io
+import logging
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -107,3 +110,17 @@ async def test_a_failing_gate_is_logged_as_an_error_of_its_call(lines: list[Any]
 
     assert (line["log_level"], line["tool_name"], line["tool_call_id"]) == ("error", "rm", "c1")
     assert "no answer" in str(line["error"])
+
+
+@pytest.mark.parametrize("closed", [True, False])
+async def test_a_warning_that_nobody_can_be_told_ends_no_run(
+    closed: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The program has set up no log, and its standard error is closed, or there is none, as of a daemon."""
+    structlog.reset_defaults()
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    with io.StringIO() as left:
+        monkeypatch.setattr(sys, "stderr", left if closed else None)
+    result = await run_once(FakeAdapter(), "go", policies=())
+
+    assert (result.status, capsys.readouterr().out) == ("completed", "")
