@@ -88,16 +88,18 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def target_of(url: str, secret: str | None, types: Collection[str] = ()) -> Target:
-    """A receiver from command-line values. Raises UsageError for wrong ones, and for secrets in clear text."""
+    """A receiver from command-line values. Raises UsageError for wrong ones, and for secrets in clear text; it shows
+    nothing of an address but its host.
+    """
     try:
         parts, host = urlsplit(url), httpx.URL(url).host
         usable = parts.scheme in ("http", "https") and host and parts.port != 0 and not parts.netloc.count("@")
     except (ValueError, httpx.InvalidURL):
         usable = False
     if not usable:
-        raise UsageError(f"`{url}` is not an address for a webhook; use https://HOST/PATH")
+        raise UsageError("what `--webhook` has is not an address; use https://HOST/PATH, without a name and password")
     if parts.scheme == "http" and not _is_loopback(host):
-        raise UsageError(f"`{url}` is not encrypted; use https://, or an address on loopback")
+        raise UsageError(f"`http://{host}` is not encrypted; use https://, or an address on loopback")
     unknown = sorted(set(types) - set(EVENT_TYPES))
     if unknown:
         raise UsageError(f"there is no event type `{unknown[0]}`; the page Events lists them")

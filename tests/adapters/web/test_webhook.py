@@ -289,7 +289,9 @@ async def test_one_process_sends_at_a_time(tmp_path: Path, kind: str, address: s
     ("https://ana:pw@ops.example", SECRET, (), "is not an address"),
     ("https://[::1", SECRET, (), "is not an address"),
     ("https://ops.example:99999/hook", SECRET, (), "is not an address"),
+    ("https://ana:short@ops.example/hook", SECRET, (), "is not an address"),
     ("http://ops.example/hook", SECRET, (), "not encrypted"),
+    ("http://ops.example/hook/short", SECRET, (), "`http://ops.example` is not encrypted"),
     ("https://ops.example/hook", None, (), "needs a secret"),
     ("https://ops.example/hook", "short", (), "at least 16"),
     ("https://ops.example/hook", "whsec_not base64 at all", (), "not base64"),
@@ -298,7 +300,7 @@ async def test_one_process_sends_at_a_time(tmp_path: Path, kind: str, address: s
 async def test_an_invalid_target_is_one_error(
     url: str, secret: str | None, types: tuple[str, ...], message: str
 ) -> None:
-    """Without the secret."""
+    """Without the secret, and without what follows the host, which may be one."""
     with pytest.raises(UsageError, match=message) as raised:
         target_of(url, secret, types)
 
