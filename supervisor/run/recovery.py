@@ -89,7 +89,7 @@ async def end_lost_runs(
     `end_orphans` ends what a run left running on this machine. Created runs that were never started stay. Raises
     StoreError; what concerns one run only if no other was ended.
     """
-    lost = await store.lost_runs()
+    lost = await answered(store.lost_runs)
     mine = [run for run in lost if run.status == "lost" and session_id in (None, run.session_id)]
     if not mine:
         return []

@@ -113,6 +113,20 @@ async def test_a_live_owner_keeps_its_runs(how: dict[str, Any], autojump_clock: 
 
 
 @pytest.mark.trio
+async def test_a_search_for_lost_runs_without_an_answer_is_repeated(autojump_clock: object) -> None:
+    """It would keep every later one waiting, and each start under a shared budget."""
+    store = around(lost_runs=slow(1000 * LEASE_S, 0))
+    gone = await store.register(Owner(owner_id="gone"), lease_s=LEASE_S)
+    await store.create_run(RunInfo(run_id="left", session_id="s"), epoch=gone.epoch)
+    await store.append([ev.RunStarted(run_id="left", session_id="s")], epoch=gone.epoch)
+    await store.release(gone.epoch)
+    async with Supervisor(store) as supervisor:
+        await supervisor.start(FakeAdapter([Pause(10 * LEASE_S)]), "go", policies=[OPEN])
+
+    assert await ends(store, "s") == [ev.RunFailed]
+
+
+@pytest.mark.trio
 async def test_another_supervisor_ends_lost_runs_and_their_old_owner_is_fenced(autojump_clock: object) -> None:
     """There is one terminal event, and a call that the old owner's agent proposes later does not run."""
     store = Leaseless()
