@@ -183,6 +183,19 @@ def test_a_run_ends_once_as_what_came_first_says(inputs: list[interface.Input], 
     assert [event.type for event in run.recorded if isinstance(event, ev.TERMINAL)] == [end]
 
 
+@pytest.mark.parametrize(("first", "refused"), [([CANCEL], False), ([], True)])
+def test_a_policy_refuses_no_run_that_a_person_has_cancelled(first: list[interface.Input], refused: bool) -> None:
+    """What the agent still does is recorded, and its caller gets the cancelled run, not an error."""
+    run = Run(Check(check=lambda call: False, id="never", action="cancel"))
+    for input in (*first, interface.Reported(now_ms=1, event=REPORTS["begins"]), ENDED):
+        run.feed(input)
+        run.store()
+    (finish,) = [effect for effect in run.effects if isinstance(effect, interface.Finish)]
+
+    assert [event.rule for event in run.recorded if isinstance(event, ev.PolicyViolated)] == ["never"]
+    assert (finish.outcome.status, finish.outcome.refusal is not None) == ("cancelled", refused)
+
+
 def called(run: Run, tool: str) -> None:
     """One call from its proposal to its end."""
     key = len(run.answers()) + 1
