@@ -13,6 +13,7 @@ from anyio.abc import TaskGroup, TaskStatus
 
 from proctor.policies import parse_policies
 from proctor.policies.policy import Policy
+from proctor.policies.values.foreign_code import error_text, isolated
 from proctor.supervisor import StartsBlockedError, StoreError, Supervisor, UsageError
 from proctor.supervisor.control.ownership import end_lost_and_log
 from proctor.supervisor.log import logger
@@ -103,8 +104,9 @@ class Starts:
             raise
         except Exception as error:  # whatever an adapter's options do, no other run is to end of it
             if not isinstance(error.__cause__, StoreError):
-                self._log.error("run.not_started", run_id=run.run_id, session_id=run.session_id, error=str(error))
-                await self._withdraw(run, f"it could not be started: {error}")
+                why = error_text(error)
+                self._log.error("run.not_started", run_id=run.run_id, session_id=run.session_id, error=why)
+                await self._withdraw(run, f"it could not be started: {why}")
         return None
 
     async def _withdraw(self, run: RunInfo, reason: str) -> None:
@@ -119,7 +121,7 @@ class Starts:
             if len(self._prepared) >= _KEPT:
                 self._prepared.clear()
             self._prepared[key] = (
-                self._adapter_named(name, **options),
+                isolated(self._adapter_named, name, **options),
                 list(parse_policies({"policies": list(policies)})),
             )
         return self._prepared[key]

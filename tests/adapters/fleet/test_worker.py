@@ -131,9 +131,19 @@ async def test_an_imported_run_that_had_ended_is_not_executed_again(store: SQLit
     assert again[1:] == [line for line in lines if done.session_id.encode() in line]
 
 
+class MuteError(Exception):
+    """An error without a text."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
 @pytest.mark.parametrize(("wrong", "reason"), [
     ({"adapter": "nobody"}, "no adapter is called `nobody`"),
     ({"adapter": "broken"}, "no such thing"),
+    ({"adapter": "quits"}, "`SystemExit` was raised"),
+    ({"adapter": "mute"}, "a `MuteError` that cannot be shown"),
+    ({"adapter": "half"}, r"\ud800"),
     ({"options": {"script": {"steps": 7}}}, "could not be started"),
     ({"policies": ({"name": "p", "limits": {"max_turns": "many"}},)}, "max_turns"),
 ])  # fmt: skip
@@ -145,6 +155,12 @@ async def test_a_run_that_no_worker_can_start_is_ended_with_the_reason(
     def made(name: str, **options: Any) -> Any:
         if name == "broken":
             raise KeyError("no such thing")
+        if name == "quits":
+            raise SystemExit(3)
+        if name == "mute":
+            raise MuteError
+        if name == "half":
+            raise ValueError("\ud800")
         return adapter_named(name, **options)
 
     good = {"adapter": "scripted", "prompt": "Go", "options": {"script": ECHO}, "policies": ({"name": "p"},)}
