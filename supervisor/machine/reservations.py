@@ -234,13 +234,14 @@ class Budgets:
         if line.granted is granted:
             return
         line.granted = granted
+        starts = self._starting and (granted or claim.counts != "tool_calls")  # else its calls are denied
         self._state.record(
             BudgetReserved(
                 budget=claim.budget,
                 key=claim.key,
                 counts=claim.counts,
                 granted=granted,
-                asked_for="start" if self._starting else "call" if calls_wait else "usage",
+                asked_for="start" if starts else "call" if calls_wait or self._starting else "usage",
                 used=answer.used,
                 reserved=answer.reserved,
                 max=claim.max,

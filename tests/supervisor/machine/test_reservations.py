@@ -166,6 +166,19 @@ def test_of_two_call_budgets_only_the_exhausted_one_denies() -> None:
     assert reserved == [("org/few", True), ("org/many", True), ("org/few", False)]
 
 
+def test_a_budget_of_calls_lets_a_run_start_though_more_than_its_amount_is_used() -> None:
+    """Its amount was lowered, or calls ran that no gate holds: the run's calls are denied."""
+    run = Run(Budget(name="few", max_tool_calls=2))
+    over = [ReservationResult(claim=run.reservations[0].claim, granted=False, held=0, used=3, before=3, reserved=0)]
+    run.feed(interface.Reserved(now_ms=2, results=tuple(over)))
+    run.asks("search")
+    run.feed(interface.Reserved(now_ms=2, results=tuple(over)))
+
+    assert not run.of(ev.RunCancelled)
+    assert [event.action for event in run.of(ev.PolicyViolated)] == ["deny"]
+    assert run.allowed == [False]
+
+
 @pytest.mark.parametrize("used_up", [False, True])
 def test_a_run_resumed_from_its_log_continues_to_reserve(used_up: bool) -> None:
     """It does not record a result again. That an exhausted budget has a balance again is recorded."""
