@@ -2,6 +2,7 @@
 
 import importlib
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import get_args
@@ -44,9 +45,10 @@ OF_STORES = {
 
 
 def below(kind: type[ProctorError]) -> Iterator[type[ProctorError]]:
-    """The subclasses of this one in this project, at any depth."""
+    """The subclasses of this one that this project defines, at any depth; not those made of an event log."""
     for each in kind.__subclasses__():
-        if each.__module__.startswith("proctor."):
+        module = each.__module__
+        if module.startswith("proctor.") and getattr(sys.modules[module], each.__name__, None) is each:
             yield each
         yield from below(each)
 
