@@ -116,12 +116,12 @@ export class Run {
     if (turn !== this.turn) return;
     const [run, limits, { approvals }] = found;
     if (!this.run) this.listen(run.last_seq);
+    if (JSON.stringify(run) !== JSON.stringify(this.run)) fill(this.facts, this.terms(run));
     this.run = run;
     this.title = beginning(run.prompt) || run.run_id;
     fill(this.heading, this.title);
     showStatus(this.pill, run);
     this.cancel.hidden = !(this.me.roles.includes("stop") && ["created", "running", "lost"].includes(run.status));
-    fill(this.facts, this.terms(run));
     this.bars.show(limits);
     const own = approvals.filter((each) => each.run_id === run.run_id);
     reportOthers(showCards(this.cards, own));

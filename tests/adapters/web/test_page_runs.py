@@ -53,8 +53,8 @@ def test_a_filtered_timeline_shows_what_matches_as_it_happens(person: Person, si
 
 def test_a_run_is_read_with_the_keyboard(person: Person, site: Site) -> None:
     """It has the focus of the row that led to it. Its tabs are one stop, with arrow keys between them, and name their
-    panels. Its facts stay selected while time goes by; reasons that could not be fetched are fetched when they are
-    opened again.
+    panels. Its facts stay selected while time goes by and other runs are made; reasons that could not be fetched are
+    fetched when they are opened again.
     """
     (run_id,) = {
         event["run_id"] for event in web_server.ran(site, ASKS, "name: free\ntool_rules: [{deny: [bash]}]\n")
@@ -65,6 +65,8 @@ def test_a_run_is_read_with_the_keyboard(person: Person, site: Site) -> None:
     expect(tab.get_by_role("main")).to_be_focused()
     expect(tab.locator(".about .pill")).to_have_text("completed")
     tab.locator(".facts code").first.evaluate("code => getSelection().selectAllChildren(code)")
+    with tab.expect_response(f"**/api/runs/{run_id}"):
+        web_server.ran(site, "steps: [{say: Hello.}]\n", POLICY)
     tab.clock.run_for(3000)
     assert tab.evaluate("() => getSelection().toString()") == run_id
     tab.route("**/decisions", lambda route: route.abort(), times=1)
