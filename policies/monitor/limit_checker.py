@@ -12,7 +12,7 @@ from .. import events as ev
 from ..events.calls import STRICTNESS, LimitWarning
 from ..events.run_context import RunContext
 from ..language.facts import NoCall
-from ..language.predicates import compile_when
+from ..language.predicates import Predicate, compile_when
 from ..limits import Budget, BudgetAccount
 from ..policy import Policy, members_of
 from ..rules.machine import Finding
@@ -304,6 +304,7 @@ class BudgetChecker:
 
     def __init__(self, entries: Sequence[BudgetEntry] = (), *, reject_unpriced: bool = False) -> None:
         self.entries = tuple(entries)
+        self._conditional = _with_conditions(entries)
         self.needs_prices = any(entry.budget.kind.is_money for entry in entries)
         self.rejects_unpriced = reject_unpriced
 
@@ -318,7 +319,7 @@ class BudgetChecker:
     def claims(self, context: RunContext) -> tuple[BudgetAccount, ...]:
         """The budget accounts of a run with this context, each once, with the strictest value of every field."""
         found: dict[tuple[str, str], BudgetEntry] = {}
-        for entry, key in _shares(self.entries, context):
+        for entry, key in _shares(self._conditional, context):
             same = (entry.id, key)
             found[same] = strictest(found[same], entry) if same in found else entry
         return tuple(_claim(entry, key) for (_, key), entry in found.items())
@@ -328,21 +329,20 @@ class BudgetChecker:
 
         Each policy keeps its own: those of one name may share an account, or have budgets of one name.
         """
-        passed = (
-            (member, tuple(_passed_on(*share) for share in _shares(budgets_of(member, stack), context)))
-            for member in members_of(stack)
-        )
-        return tuple(
-            Policy(
-                name=member.name,
-                locked=member.locked,
-                budgets=budgets,
-                prices=member.prices,
-                unpriced=member.unpriced,
-            )
-            for member, budgets in passed
-            if budgets or member.prices
-        )
+        passed: list[Policy] = []
+        for member in members_of(stack):
+            shares = _shares(_with_conditions(budgets_of(member, stack)), context)
+            if (budgets := tuple(_passed_on(*share) for share in shares)) or member.prices:
+                passed.append(
+                    Policy(
+                        name=member.name,
+                        locked=member.locked,
+                        budgets=budgets,
+                        prices=member.prices,
+                        unpriced=member.unpriced,
+                    )
+                )
+        return tuple(passed)
 
     def refusing(self, state: BudgetState) -> Iterator[tuple[BudgetEntry, Finding]]:
         """The budgets that deny a call, each with its finding."""
@@ -358,11 +358,20 @@ class BudgetChecker:
                 yield entry, _no_price(models, "the budget can be kept", budget=entry.id)
 
 
-def _shares(entries: Iterable[BudgetEntry], context: RunContext) -> Iterator[tuple[BudgetEntry, str]]:
+def _with_conditions(entries: Iterable[BudgetEntry]) -> tuple[tuple[BudgetEntry, Predicate | None], ...]:
+    """Budgets, each with its `when`, compiled."""
+    return tuple((entry, compile_when(entry.budget.when) if entry.budget.when else None) for entry in entries)
+
+
+def _shares(
+    entries: Sequence[tuple[BudgetEntry, Predicate | None]], context: RunContext
+) -> Iterator[tuple[BudgetEntry, str]]:
     """The budgets among these of a run with this context, each with the key of its account."""
+    if not entries:
+        return
     document, facts = msgspec.to_builtins(context), NoCall(context)
-    for entry in entries:
-        if not entry.budget.when or compile_when(entry.budget.when)(document, facts):
+    for entry, when in entries:
+        if when is None or when(document, facts):
             yield entry, entry.budget.key or key_of(entry.paths, document)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
 from hashlib import sha256
 from typing import Any, NamedTuple, Self, TypeAlias
 
@@ -208,18 +209,24 @@ class Program:
 
         What is no clause is a net that joined, which has a number of its own, or a limit.
         """
-        wanted, contents = set(rules), list[object]()
-        for clause in clauses_of(self.policy):
-            if (clause.policy, clause.id) in wanted:
-                wanted.remove((clause.policy, clause.id))
-                member = members_of(self.policy)[clause.member]
-                names = (member.aliases, [*virtual_tools_of(member)])
-                contents.append((clause.policy, clause.id, clause.record, clause.action, names))
-        for policy, id in sorted(wanted):
+        wanted = set(rules)
+        contents: list[object] = [said for name, said in self._statements.items() if name in wanted]
+        for policy, id in sorted(wanted - self._statements.keys()):
             rule = self.named(policy, id)
             limits = self.policy.limits, self.policy.budgets
             contents.append((policy, id, limits if rule is None else rule.number))
         return sha256(msgspec.json.encode(contents, enc_hook=_function_name, order="deterministic")).hexdigest()
+
+    @cached_property
+    def _statements(self) -> dict[tuple[str, str], tuple[object, ...]]:
+        """What each clause says, by its policy and id."""
+        found: dict[tuple[str, str], tuple[object, ...]] = {}
+        members = members_of(self.policy)
+        for clause in clauses_of(self.policy):
+            names = (members[clause.member].aliases, [*virtual_tools_of(members[clause.member])])
+            said = (clause.policy, clause.id, clause.record, clause.action, names)
+            found.setdefault((clause.policy, clause.id), said)
+        return found
 
     def plan(self, kind: NamingKind, call: Subject) -> CallPlan:
         """The plan for a call of this kind."""
