@@ -35,6 +35,7 @@ from proctor.supervisor.launch.plan import written
 from proctor.supervisor.machine.event_factory import granted
 from proctor.supervisor.ports.stored_types import ApprovalRequest
 
+from .clients import CLIENTS
 from .messages import Unmatched
 
 
@@ -180,7 +181,7 @@ _ITS_OWN = (
     *(".git/hooks", ".git/config"),
 )
 """Places from which a client, or a tool of every developer, takes what it runs."""
-_AGENTS = ("claude", "codex", "gemini", "opencode", "cursor-agent", "copilot")
+_AGENTS = frozenset(client.program for client in CLIENTS.values())
 """Programs that change an agent's settings and servers without naming a file, or start one without hooks."""
 _FOLDERS = ("workdir", "dir_path", "working_directory")
 """Inputs with the folder that a command runs in."""

@@ -192,6 +192,7 @@ class HookClient(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         name: as `--agent` has it, and as the record names the provider.
+        program: the program that starts it.
         title: its name for people.
         by: who answers when the client asks its person.
         tools: its tools by their portable names.
@@ -227,6 +228,7 @@ class HookClient(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     name: str
+    program: str
     title: str
     by: str
     tools: tuple[Tool, ...]

@@ -482,7 +482,7 @@ def _too_old(client: HookClient) -> str:
     """Why the agent that is here cannot have these hooks; empty where it can, or is not here."""
     from ...hooks.messages import version
 
-    program = shutil.which(client.name) if client.lowest else None
+    program = shutil.which(client.program) if client.lowest else None
     if program is None:
         return ""
     try:

@@ -228,6 +228,7 @@ _OWN_INPUTS: Final = {
 """The person's answers and their plan, and other words for whom a message is to."""
 CLAUDE: Final = messages.HookClient(
     name="claude",
+    program="claude",
     title="Claude Code",
     by="claude-code",
     tools=HOOKED["claude"],

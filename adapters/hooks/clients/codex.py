@@ -270,6 +270,7 @@ _UNHEARD: Final = {
 
 CODEX: Final = messages.HookClient(
     name="codex",
+    program="codex",
     title="Codex",
     by="codex",
     tools=HOOKED["codex"],

@@ -121,6 +121,7 @@ def _entry(event: str, line: str, environment: Mapping[str, str]) -> dict[str, A
 
 COPILOT: Final = messages.HookClient(
     name="copilot",
+    program="copilot",
     title="Copilot CLI",
     by="copilot",
     tools=HOOKED["copilot"],

@@ -75,6 +75,7 @@ _UNHEARD: Final = {
 
 CURSOR: Final = messages.HookClient(
     name="cursor",
+    program="cursor-agent",
     title="Cursor",
     by="cursor",
     tools=HOOKED["cursor"],

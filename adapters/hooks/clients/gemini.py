@@ -197,6 +197,7 @@ def _entry(event: str, line: str, environment: Mapping[str, str]) -> dict[str, A
 
 GEMINI: Final = messages.HookClient(
     name="gemini",
+    program="gemini",
     title="Gemini CLI",
     by="gemini",
     tools=HOOKED["gemini"],

@@ -94,6 +94,7 @@ def plugin(line: str) -> str:
 
 OPENCODE: Final = messages.HookClient(
     name="opencode",
+    program="opencode",
     title="opencode",
     by="opencode",
     tools=HOOKED["opencode"],
