@@ -6,6 +6,8 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -229,30 +231,35 @@ def test_a_run_that_is_cancelled_answers_every_request_over_http(tmp_path: Path)
     assert [(answer["id"], answer["result"]["isError"]) for answer in answers] == [(1, True), (1, True), (3, True)]
 
 
-@pytest.mark.anyio
-@pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_clients_that_vanished_do_not_block_new_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The session that has been idle longest is closed, with its server. A session with a connected client stays."""
-    monkeypatch.setattr(downstream, "_MOST_SESSIONS", 3)
+@asynccontextmanager
+async def quick_proxy() -> AsyncIterator[str]:
+    """The URL of a proxy in this process, before the quick server."""
     urls: list[str] = []
     order = Serving(
         upstream=CommandUpstream(QUICK),
         downstream=HttpDownstream("127.0.0.1:0", ready=urls.append),
         policies=parse_policies("{name: p}"),
     )
-
     with anyio.fail_after(PATIENCE_S):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(partial(serve, MemoryStore(), order, warn=print))
             while not urls:
                 await anyio.sleep(0.01)
-            async with Client(urls[0]) as client:
-                await client.list_tools()
-                greeted = [await anyio.to_thread.run_sync(post, urls[0], HELLO) for _ in range(4)]
-                again = partial(post, urls[0], HELLO, **{SESSION: greeted[0][1][SESSION]})
-                gone, _ = await anyio.to_thread.run_sync(again)
-                answered = await client.call_tool("add", {"a": 1, "b": 2})
+            yield urls[0]
             tasks.cancel_scope.cancel()
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_clients_that_vanished_do_not_block_new_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The session that has been idle longest is closed, with its server. A session with a connected client stays."""
+    monkeypatch.setattr(downstream, "_MOST_SESSIONS", 3)
+    async with quick_proxy() as url, Client(url) as client:
+        await client.list_tools()
+        greeted = [await anyio.to_thread.run_sync(post, url, HELLO) for _ in range(4)]
+        again = partial(post, url, HELLO, **{SESSION: greeted[0][1][SESSION]})
+        gone, _ = await anyio.to_thread.run_sync(again)
+        answered = await client.call_tool("add", {"a": 1, "b": 2})
 
     assert [status for status, _ in greeted] == [200] * 4
     assert (gone, answered.is_error) == (404, False)
@@ -263,32 +270,21 @@ async def test_clients_that_vanished_do_not_block_new_ones(tmp_path: Path, monke
 async def test_a_session_that_is_used_while_another_asks_keeps_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
     """The other one, whose request takes a while to arrive, is too many: each session is a process."""
     monkeypatch.setattr(downstream, "_MOST_SESSIONS", 1)
-    urls: list[str] = []
-    order = Serving(
-        upstream=CommandUpstream(QUICK),
-        downstream=HttpDownstream("127.0.0.1:0", ready=urls.append),
-        policies=parse_policies("{name: p}"),
-    )
     body = json.dumps(HELLO).encode()
     head = [
         *("POST /mcp HTTP/1.1", "Host: 127.0.0.1:1", "Accept: application/json, text/event-stream"),
         *("Content-Type: application/json", f"Content-Length: {len(body)}", "Expect: 100-continue", "", ""),
     ]
-    with anyio.fail_after(PATIENCE_S):
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(partial(serve, MemoryStore(), order, warn=print))
-            while not urls:
-                await anyio.sleep(0.01)
-            _, headers = await anyio.to_thread.run_sync(post, urls[0], HELLO)
-            async with await anyio.connect_tcp("127.0.0.1", urlsplit(urls[0]).port or 0) as late:
-                await late.send("\r\n".join(head).encode())
-                awaited = await late.receive()
-                listens = partial(Posted, urls[0], method="GET", **{SESSION: headers[SESSION]})
-                used = await anyio.to_thread.run_sync(listens)
-                await late.send(body)
-                refused = await late.receive()
-            used._close()
-            tasks.cancel_scope.cancel()
+    async with quick_proxy() as url:
+        _, headers = await anyio.to_thread.run_sync(post, url, HELLO)
+        async with await anyio.connect_tcp("127.0.0.1", urlsplit(url).port or 0) as late:
+            await late.send("\r\n".join(head).encode())
+            awaited = await late.receive()
+            listens = partial(Posted, url, method="GET", **{SESSION: headers[SESSION]})
+            used = await anyio.to_thread.run_sync(listens)
+            await late.send(body)
+            refused = await late.receive()
+        used._close()
 
     assert (awaited.split()[1], used.status, refused.split()[1]) == (b"100", 200, b"503")
 
