@@ -210,7 +210,7 @@ class Program:
         What is no clause is a net that joined, which has a number of its own, or a limit.
         """
         wanted = set(rules)
-        contents: list[object] = [said for name, said in self._statements.items() if name in wanted]
+        contents: list[object] = [statement for name, statement in self._statements.items() if name in wanted]
         for policy, id in sorted(wanted - self._statements.keys()):
             rule = self.named(policy, id)
             limits = self.policy.limits, self.policy.budgets
@@ -224,8 +224,8 @@ class Program:
         members = members_of(self.policy)
         for clause in clauses_of(self.policy):
             names = (members[clause.member].aliases, [*virtual_tools_of(members[clause.member])])
-            said = (clause.policy, clause.id, clause.record, clause.action, names)
-            found.setdefault((clause.policy, clause.id), said)
+            statement = (clause.policy, clause.id, clause.record, clause.action, names)
+            found.setdefault((clause.policy, clause.id), statement)
         return found
 
     def plan(self, kind: NamingKind, call: Subject) -> CallPlan:
