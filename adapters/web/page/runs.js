@@ -55,9 +55,11 @@ export class Runs {
     );
   }
 
+  /** Only the request waits for more letters: pages that are asked for meanwhile stay. */
   later() {
+    this.limit = PAGE;
     clearTimeout(this.timer);
-    this.timer = setTimeout(() => this.reset(), 160);
+    this.timer = setTimeout(() => this.changed(), 160);
   }
 
   reset() {
