@@ -77,8 +77,8 @@ class CuttingProxy:
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
+        self._thread.join()  # what it has accepted by now is cut too
         self.cut()
-        self._thread.join()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _accept(self) -> None:
