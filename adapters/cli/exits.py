@@ -78,10 +78,10 @@ def _code_and_text(error: BaseException) -> tuple[int, str]:
     if isinstance(error, SystemExit):
         return FAILED, "error: an agent's code ended the program with `sys.exit`; let it return or raise instead"
     if isinstance(error, OSError) and error.filename is not None:
-        return BAD_INPUT, f"error: `{error.filename}`: {os_words(error)}"
+        return FAILED if _is_full(error) else BAD_INPUT, f"error: `{error.filename}`: {os_words(error)}"
     if isinstance(error, FileNotFoundError) and not _has_folder():
         return BAD_INPUT, "error: the current folder has been removed; change to another"
-    if isinstance(error, OSError) and error.errno in _FULL:
+    if _is_full(error):
         return FAILED, f"error: the output cannot be written: {os_words(error)}"
     if isinstance(error, UnicodeEncodeError):  # of the command line, the environment or a folder's name
         return BAD_INPUT, f"error: `{error.object}` is not UTF-8 text"
@@ -93,6 +93,11 @@ def _code_and_text(error: BaseException) -> tuple[int, str]:
     first = (str(error).splitlines() or [""])[0]
     kind = type(error).__name__
     return FAILED, f"error: this should not have happened: {kind}: {first}\nrun `proctor --debug ...` for details"
+
+
+def _is_full(error: BaseException | None) -> bool:
+    """Whether the disk failed, or has no space: not a mistake of whoever named the file."""
+    return isinstance(error, OSError) and error.errno in _FULL
 
 
 def _has_folder() -> bool:
@@ -108,6 +113,8 @@ def code_of(error: ProctorError) -> int:
     """The exit code for an error that is raised on purpose."""
     from proctor.policies.errors import EventError
 
+    if _is_full(error.__cause__):
+        return FAILED
     if getattr(error, "kind", None) in _NOT_A_STORE:
         return BAD_INPUT
     if isinstance(error, EventError) and getattr(error, "partial", None) is not None:

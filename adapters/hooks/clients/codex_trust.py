@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from proctor.policies.errors import os_words
-from proctor.supervisor.errors import UsageError
+from proctor.supervisor.errors import ProviderError, UsageError
 
 from ...kit.values import atomic_write
 
@@ -38,7 +38,7 @@ def program() -> str | None:
 def listed(folder: Path, settings: Path) -> list[dict[str, Any]] | None:
     """The hooks of a file that Codex sees in a folder, each with `trustStatus`; None where there is no Codex.
 
-    Raises UsageError when Codex cannot be asked.
+    Raises ProviderError when Codex cannot be asked.
     """
     with _app_server(folder) as request:
         return None if request is None else _of_file(request, folder, settings)
@@ -47,7 +47,7 @@ def listed(folder: Path, settings: Path) -> list[dict[str, Any]] | None:
 def trust(folder: Path, settings: Path) -> bool:
     """Have Codex trust the hooks of a settings file as they are now; False where it does not see them.
 
-    Raises UsageError when Codex cannot be asked.
+    Raises ProviderError when Codex cannot be asked.
     """
     with _app_server(folder) as request:
         if request is None:
@@ -185,7 +185,7 @@ def _app_server(folder: Path) -> Iterator[Any]:
         process.stdin.write(b'{"method": "initialized"}\n')
         yield request
     except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
-        raise UsageError(
+        raise ProviderError(
             f"Codex cannot be asked about its hooks: {error}; trust them in Codex with `/hooks`"
         ) from error
     finally:
