@@ -81,7 +81,7 @@ def _code_and_text(error: BaseException) -> tuple[int, str]:
         return FAILED if _is_full(error) else BAD_INPUT, f"error: `{error.filename}`: {os_words(error)}"
     if isinstance(error, FileNotFoundError) and not _has_folder():
         return BAD_INPUT, "error: the current folder has been removed; change to another"
-    if _is_full(error):
+    if isinstance(error, OSError) and _is_full(error):
         return FAILED, f"error: the output cannot be written: {os_words(error)}"
     if isinstance(error, UnicodeEncodeError):  # of the command line, the environment or a folder's name
         return BAD_INPUT, f"error: `{error.object}` is not UTF-8 text"

@@ -17,7 +17,7 @@ import msgspec
 from proctor.policies import Capabilities, Policy, RunContext, merge_policies, preflight
 from proctor.policies.limits import LIMITS
 from proctor.policies.values.amounts import counted, figure_in
-from proctor.supervisor.errors import UsageError
+from proctor.supervisor.errors import ProviderError, UsageError
 from proctor.supervisor.ports.stored_types import RunFilter, RunInfo
 
 from ...hooks.messages import MOST_HELD_S, UNMATCHED, HookClient, Unmatched
@@ -256,6 +256,9 @@ def _status(client: HookClient, scope: Scope, path: Path, lines: Iterable[str]) 
     started, notes = _loads(client, path, managed=scope == "managed")
     if old := _too_old(client):
         started, notes = False, [*notes, old]
+    if client.name != "codex" and shutil.which(client.program) is None:
+        unchecked = ", so proctor cannot check its version" if client.lowest else ""
+        notes = [*notes, f"`{client.program}` is not on PATH here{unchecked}"]
     if scope != "managed":
         notes += [f"`{file}` can change what is decided here" for file in rivals(path, Path.cwd(), client)]
     return {
@@ -318,7 +321,10 @@ def _loads(client: HookClient, path: Path, *, managed: bool) -> tuple[bool, list
 def _codex_loads(path: Path) -> tuple[bool, list[str]]:
     from ...hooks.clients.codex_trust import listed
 
-    found = listed(Path.cwd(), path)
+    try:
+        found = listed(Path.cwd(), path)
+    except ProviderError as error:
+        return False, [str(error)]
     if found is None:
         return False, ["`codex` is not installed here, so proctor cannot ask whether it trusts them"]
     if not found:

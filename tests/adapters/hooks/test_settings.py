@@ -6,6 +6,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -147,7 +148,7 @@ def test_an_agent_that_is_too_old_gets_no_hooks(
     agent: str, title: str, printed: str, old: str, lowest: str,
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hook: Hook,
 ) -> None:  # fmt: skip
-    """It would silently run calls without them. `status` reports a later downgrade."""
+    """It would silently run calls without them. `status` reports a later downgrade, and an agent that is gone."""
     monkeypatch.setenv("HOME", str(tmp_path))
     (program := tmp_path / agent).write_text(f"#!/bin/sh\necho {printed}\n")
     program.chmod(0o755)
@@ -157,13 +158,32 @@ def test_an_agent_that_is_too_old_gets_no_hooks(
         monkeypatch.setenv("VERSION", version)
         by = ("--policy", "policy.yaml", "--store", "s.db") if command == "install" else ()
         found[version, command] = hook(command, "--agent", agent, *by)
+    program.unlink()
+    gone = hook("status", "--agent", agent)
     end_daemons(tmp_path / "s.db")
 
     assert [answer.code for answer in found.values()] == [2, 0, 1]
+    assert f"`{agent}` is not on PATH here, so proctor cannot check its version" in gone.out
+    assert "is not on PATH" not in found[old, "status"].out
     why = f"{title} {old} can run calls without a decision; update it to {lowest}"
     assert why in found[old, "install"].err
     assert why in found[old, "status"].out
     assert "decided by policy `p`" in found[old, "status"].out
+
+
+def test_settings_that_find_no_space_are_a_failure_of_the_machine(tmp_path: Path) -> None:
+    """As on a full disk: the size of files is limited. The settings are as they were."""
+    (settings := tmp_path / ".claude" / "settings.local.json").parent.mkdir()
+    settings.write_text(before := json.dumps({"model": "x" * (1 << 20)}))
+    (tmp_path / "policy.yaml").write_text("{name: p}")
+    code = "import resource as r, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
+    code += "r.setrlimit(r.RLIMIT_FSIZE, (1 << 19, 1 << 19)); from proctor.adapters.cli import main; main()"
+    words = [sys.executable, "-B", "-c", code, "hook", "install", "--policy", "policy.yaml", "--store", "s.db"]
+    wrote = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_S)
+
+    assert wrote.returncode == 3
+    assert wrote.stderr.endswith("cannot be written: file too large\n")
+    assert settings.read_text() == before
 
 
 @pytest.mark.parametrize("scopes", [("--project", "--user"), ("--user", "--managed")])
