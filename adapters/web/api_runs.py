@@ -164,7 +164,7 @@ class Stream(views.View, frozen=True, kw_only=True):
 async def run_stream(request: ApiRequest) -> Any:
     """The events of a run so far, then new ones; `end` after its end."""
     run = await request.service.run_named(request.path["run_id"])
-    return _stream(request, run_id=run.run_id, after=_cursor(request))
+    return await _stream(request, run_id=run.run_id, after=_cursor(request), types=_types(request.query.types))
 
 
 @operation("GET", f"{_OF_RUN}/timeline/stream", Stream, query=SeqQuery, media=_MEDIA)
@@ -174,13 +174,12 @@ async def timeline_stream(request: ApiRequest) -> Any:
     """
     run = await request.service.run_named(request.path["run_id"])
     items = TimelineItems(ran=await request.service.calls_in(run.session_id) if run.ended_seq else None)
-    subscription = request.service.subscribe(run_id=run.run_id, after=_cursor(request))
 
     def item(event: Event) -> ServerSentEvent | None:
         found = items.of(event)
         return None if found is None else ServerSentEvent(data=_text(found), event="item", sep="\n")
 
-    return _streaming(request, _sent(subscription, item))
+    return await _stream(request, item, run_id=run.run_id, after=_cursor(request))
 
 
 @operation("GET", "/api/stream", Stream, query=LogQuery, media=_MEDIA)
@@ -188,9 +187,7 @@ async def stream(request: ApiRequest) -> Any:
     """The events of all runs in any process, as they are stored."""
     query: LogQuery = request.query
     after = request.http.headers.get("last-event-id") or query.after
-    async with request.service.subscribe(tenant=query.tenant, after=after or NOW) as events:
-        place = events.cursor  # one of another store is an error of the request
-    return _stream(request, tenant=query.tenant, after=place)
+    return await _stream(request, tenant=query.tenant, after=after or NOW, types=_types(query.types))
 
 
 @operation("GET", "/api/changes", Stream, media=_MEDIA)
@@ -204,7 +201,7 @@ async def session_stream(request: ApiRequest) -> Any:
     """The events of a session so far, then new ones."""
     session_id = request.path["session_id"]
     await request.service.events(session_id, run_id=None, after=0, limit=1)
-    return _stream(request, session_id=session_id, after=_cursor(request))
+    return await _stream(request, session_id=session_id, after=_cursor(request), types=_types(request.query.types))
 
 
 def _cursor(request: ApiRequest) -> int:
@@ -216,13 +213,21 @@ def _cursor(request: ApiRequest) -> int:
     return int(given)
 
 
-def _stream(request: ApiRequest, **where: Any) -> Any:
-    types = list(filter(None, request.query.types.split(","))) or None
-    return _streaming(request, _sent(request.service.subscribe(types=types, **where), _message))
+def _types(text: str) -> list[str] | None:
+    return list(filter(None, text.split(","))) or None
 
 
 def _message(event: Event) -> ServerSentEvent:
     return ServerSentEvent(data=encode_event(event).decode(), event=event.type, sep="\n")
+
+
+async def _stream(
+    request: ApiRequest, message: Callable[[Event], ServerSentEvent | None] = _message, **where: Any
+) -> Any:
+    """The events of a subscription, one message each. Raises UsageError for a cursor that the store does not have."""
+    async with request.service.subscribe(**where) as events:
+        where["after"] = events.cursor
+    return _streaming(request, _sent(request.service.subscribe(**where), message))
 
 
 def _streaming(request: ApiRequest, messages: AsyncGenerator[ServerSentEvent]) -> Any:

@@ -208,14 +208,22 @@ class StoreSize(msgspec.Struct, frozen=True, kw_only=True):
     free_bytes: int = 0
 
 
+_DIGEST_BYTES = 8
+"""How much of an event's digest a cursor has: enough to tell it from another event at its position."""
+
+
 class LogPosition(msgspec.Struct, frozen=True, kw_only=True):
-    """A place in the log of a store: after the event with this position. As text, it is a cursor to keep."""
+    """A place in the log of a store: after the event with this position and, if known, this digest. As text, it is a
+    cursor to keep.
+    """
 
     store_id: str
     position: int
+    digest: bytes = b""
 
     def __str__(self) -> str:
-        return f"{self.store_id}.{self.position}"
+        seen = f"-{self.digest[:_DIGEST_BYTES].hex()}" if self.digest else ""
+        return f"{self.store_id}.{self.position}{seen}"
 
 
 class LogEntry(msgspec.Struct, kw_only=True):

@@ -104,6 +104,14 @@ async def log_after(store: EventLog, position: int, digest: bytes) -> AsyncGener
         raise StoreError("the store lacks what was read of it: an older copy took its place", kind="gone")
 
 
+async def digest_at(store: EventLog, position: int) -> bytes:
+    """The digest of the entry at a position; empty if there is none, or it was pruned."""
+    async with closing(store.log(after=max(position - 1, 0))) as entries:
+        async for entry in entries:
+            return entry.digest if entry.position == position else b""
+    return b""
+
+
 class LogFollower:
     """Offers new entries of a store's log to buffers.
 
@@ -159,10 +167,7 @@ class LogFollower:
     async def _latest(self) -> tuple[int, bytes]:
         """The position of the latest entry, and its digest."""
         position = (await self._store.place()).position
-        async with closing(self._store.log(after=max(position - 1, 0))) as entries:
-            async for entry in entries:
-                return position, entry.digest
-        return position, b""
+        return position, await digest_at(self._store, position)
 
     def leave(self, buffer: Buffer) -> None:
         """Offer `buffer` nothing more, and wake its subscriber."""

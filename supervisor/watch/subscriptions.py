@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple
 
 from proctor.policies.events import EVENT_TYPES, TERMINAL, Event
 from proctor.policies.reading.schema import did_you_mean
@@ -21,7 +21,7 @@ from ..errors import StoreError, UsageError
 from ..ports.store import Store, closing
 from ..ports.stored_types import GOING_ON, LogEntry, LogPosition
 from ..store.records import event_of
-from .log_follower import CAPACITY, Buffer, LogFollower, log_after
+from .log_follower import CAPACITY, Buffer, LogFollower, digest_at, log_after
 
 START = "start"
 """The cursor before the first stored event."""
@@ -31,8 +31,14 @@ NOW = "now"
 _PAGE = 256
 _DIGITS = 19
 """How many digits the position in a cursor may have: a store has none with more."""
-Placed: TypeAlias = tuple[int, Event]
-"""An event with its position."""
+
+
+class Placed(NamedTuple):
+    """An event with its position, and its digest where that is known."""
+
+    position: int
+    event: Event
+    digest: bytes = b""
 
 
 class EventCursor(ABC):
@@ -45,6 +51,7 @@ class EventCursor(ABC):
         self._store = store
         self._after = after
         self._position = 0
+        self._digest = b""
 
     @property
     def cursor(self) -> int | str:
@@ -83,9 +90,9 @@ class EventCursor(ABC):
                     break
         return found
 
-    def advance(self, position: int) -> None:
+    def advance(self, position: int, digest: bytes = b"") -> None:
         """Note that everything up to this position was delivered."""
-        self._position = position
+        self._position, self._digest = position, digest
 
     async def ended(self) -> bool:
         """Whether no more events will come."""
@@ -115,16 +122,20 @@ class SessionCursor(EventCursor):
                 where = f" in session `{self.session_id}`" if self.session_id else ""
                 raise UsageError(f"there is no run `{self.run_id}`{where}")
             self.session_id = run.session_id
-        if self._after == NOW:
-            assert self.session_id is not None
-            self._position = await self._store.last_seq(self.session_id)
+        if self._after == START or not self._after:
+            return
+        assert self.session_id is not None
+        last = await self._store.last_seq(self.session_id)
+        if after > last:
+            raise UsageError(f"`after` is {after}, but session `{self.session_id}` ends at {last}")
+        self._position = last if self._after == NOW else after
 
     def _stored(self) -> AsyncIterator[Event]:
         assert self.session_id is not None
         return self._store.read(self.session_id, after=self._position, run_id=self.run_id)
 
     def _placed(self, stored: Event) -> Placed:
-        return stored.seq, stored
+        return Placed(stored.seq, stored)
 
     def new_event(self, entry: LogEntry) -> Placed | None:
         return self._placed(event_of(entry)) if entry.seq > self._position else None
@@ -146,25 +157,27 @@ class LogCursor(EventCursor):
         super().__init__(store, after)
         self._tenant = tenant
         self._store_id = ""
-        self._latest = (0, b"")
 
     @property
     def cursor(self) -> int | str:
-        return str(LogPosition(store_id=self._store_id, position=self._position))
+        return str(LogPosition(store_id=self._store_id, position=self._position, digest=self._digest))
 
     async def begin(self) -> None:
         now = await self._store.place()
-        self._store_id, self._position = now.store_id, _position(self._after, now)
+        self._store_id = now.store_id
+        position, seen = _position(self._after, now)
+        digest = await digest_at(self._store, position)
+        if digest and not digest.hex().startswith(seen):
+            raise UsageError(f"`after` is `{self._after}`, but the store has another event there: {_OLDER}")
+        self.advance(position, digest)
 
     def _stored(self) -> AsyncIterator[LogEntry]:
-        position, digest = self._latest
-        if position and position == self._position and self._tenant is None:
-            return log_after(self._store, position, digest)
+        if self._digest and self._tenant is None:
+            return log_after(self._store, self._position, self._digest)
         return self._store.log(after=self._position, tenant=self._tenant)
 
     def _placed(self, stored: LogEntry) -> Placed:
-        self._latest = stored.position, stored.digest
-        return stored.position, event_of(stored)
+        return Placed(stored.position, event_of(stored), stored.digest)
 
     def new_event(self, entry: LogEntry) -> Placed | None:
         if entry.position <= self._position:
@@ -176,24 +189,30 @@ class LogCursor(EventCursor):
             raise
 
 
-def _position(after: object, now: LogPosition) -> int:
-    """The position that a cursor names. Raises UsageError for a cursor of another store."""
+_OLDER = "it is an older copy"
+
+
+def _position(after: object, now: LogPosition) -> tuple[int, str]:
+    """The position that a cursor names, and how the digest of the event there begins, in hex. Raises UsageError for a
+    cursor of another store.
+    """
     if after == NOW:
-        return now.position
+        return now.position, ""
     if after == START or (after == 0 and not isinstance(after, bool)):
-        return 0
+        return 0, ""
     if not isinstance(after, str):
         raise UsageError(
             "a number in `after` counts within one session: name it, or give the `cursor` of a subscription"
         )
-    store_id, _, position = after.rpartition(".")
+    store_id, _, place = after.rpartition(".")
+    position, _, digest = place.partition("-")
     if not (store_id and position.isascii() and position.isdigit() and len(position) <= _DIGITS):
         raise UsageError(f"`after` is `{after}`; it is the `cursor` of a subscription, `{START}` or `{NOW}`")
     if store_id != now.store_id:
         raise UsageError(f"`after` is `{after}`, a cursor of another store; this one begins at `{START}`")
     if int(position) > now.position:
-        raise UsageError(f"`after` is `{after}`, but the store ends at {now.position}: it is an older copy")
-    return int(position)
+        raise UsageError(f"`after` is `{after}`, but the store ends at {now.position}: {_OLDER}")
+    return int(position), digest
 
 
 class Subscriptions:
@@ -345,7 +364,6 @@ class Subscription:
             self._over = closed
 
     def _handed(self, placed: Placed) -> Event:
-        position, event = placed
-        self._cursor.advance(position)
-        self._over = self._over or self._cursor.ends_with(event)
-        return event
+        self._cursor.advance(placed.position, placed.digest)
+        self._over = self._over or self._cursor.ends_with(placed.event)
+        return placed.event

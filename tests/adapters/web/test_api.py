@@ -108,6 +108,10 @@ def test_a_stream_resumes_after_its_last_event(
         assert [int(id) for id, kind, _ in read if kind != "end"] == [event["seq"] for event in events]
         assert read[-1][1] == "end"
     assert site.ask("GET", path, headers={"Last-Event-ID": "later"}).status == 400
+    session = f"/api/sessions/{events[0]['session_id']}/stream"
+    for beyond in (path, session, f"/api/runs/{run_id}/timeline/stream"):
+        rejected = site.ask("GET", f"{beyond}?after={len(events) + 1}")
+        assert (rejected.status, rejected.data["message"].endswith(f"ends at {len(events)}")) == (400, True)
     for stream_path in (path, "/api/stream"):
         rejected = site.ask("GET", f"{stream_path}?types=tool_call_denied,run_complete")
         assert (rejected.status, rejected.data["message"].split("; ")[1]) == (400, "did you mean `run_completed`?")

@@ -2,6 +2,7 @@
 
 import gc
 import warnings
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ import pytest
 from supervised import OPEN
 
 from proctor.adapters.stores import SQLiteStore
-from proctor.policies.events import Event, MessageReceived, RunCancelled, RunStarted
+from proctor.adapters.stores.sqlite.file import copy_store
+from proctor.policies.events import Event, MessageReceived, RecordPruned, RunCancelled, RunStarted
 from proctor.policies.events.run_context import RunContext
 from proctor.supervisor import MemoryStore, Store, StoreError, Supervisor, UsageError, run_once
 from proctor.supervisor.testing.fakes import PATIENCE_S, FakeAdapter
@@ -180,7 +182,7 @@ async def test_an_ended_run_can_be_followed_to_its_end_from_any_cursor() -> None
     events = (await run_once(FakeAdapter(), "go", policies=[OPEN], store=store)).events
     async with Supervisor(store) as supervisor:
         with anyio.fail_after(PATIENCE_S):
-            for after in (0, 2, events[-1].seq, events[-1].seq + 100):
+            for after in (0, 2, events[-1].seq):
                 seen = [event async for event in supervisor.subscribe(run_id=events[0].run_id, after=after)]
                 assert seen == [event for event in events if event.seq > after]
             for place, expected in (("start", list(events)), ("now", [])):
@@ -335,24 +337,61 @@ async def test_a_run_that_another_process_ends_is_followed_to_its_end() -> None:
     ({"run_id": "r", "session_id": "other"}, "no run"),
     ({"run_id": "r", "after": "begin"}, "`after`"),
     *(({"session_id": "s", "after": after}, "last event seen") for after in (-1, 2**63, "7", 1.5, True, None)),
+    *(({"after": 7, **of}, "session `s` ends at 1") for of in ({"session_id": "s"}, {"run_id": "r"})),
     *(({"after": after}, "counts within one session") for after in (7, True, None)),
     ({"after": "yesterday"}, "it is the `cursor` of a subscription, `start` or `now`"),
     ({"after": f"store.{'9' * 5000}"}, "it is the `cursor` of a subscription"),
     ({"after": "other.5"}, "a cursor of another store"),
     ({"after": "ahead"}, "it is an older copy"),
+    ({"after": "changed"}, "another event there: it is an older copy"),
 ])  # fmt: skip
 async def test_an_invalid_subscription_is_an_error(given: dict[str, Any], message: str) -> None:
     """At the latest when it is entered, or with the first event if it is not."""
     store = MemoryStore()
     await store.append([RunStarted(session_id="s", run_id="r")])
+    place = await store.place()
     if given.get("after") == "ahead":
-        place = await store.place()
         given = {"after": f"{place.store_id}.99"}
+    if given.get("after") == "changed":
+        given = {"after": f"{place.store_id}.1-0123456789abcdef"}
     async with Supervisor(store) as supervisor:
         with pytest.raises(UsageError, match=message):
             await supervisor.subscribe(**given).__aenter__()
         with pytest.raises(UsageError, match=message):
             await anext(supervisor.subscribe(**given))
+
+
+async def test_a_saved_cursor_is_rejected_by_an_older_copy_that_has_grown(tmp_path: Path) -> None:
+    """At the cursor's position it has another event: what was stored up to there would be missed."""
+    async with SQLiteStore(tmp_path / "runs.db") as store:
+        await write(store, 2, "s")
+        copy_store(tmp_path / "runs.db", tmp_path / "copy.db")
+        await write(store, 3, "s")
+        _, cursor = await take(4, Subscriptions(store))
+        after_it, _ = await take(1, Subscriptions(store), after=cursor)
+    async with SQLiteStore(tmp_path / "copy.db") as copy:
+        _, old = await take(2, Subscriptions(copy))
+        await write(copy, 9, "t")
+        with pytest.raises(UsageError, match="another event there: it is an older copy"):
+            await take(1, Subscriptions(copy), after=cursor)
+        following, _ = await take(9, Subscriptions(copy), after=old)
+
+    assert places(after_it) == [("s", 5)]
+    assert places(following) == [("t", seq) for seq in range(1, 10)]
+
+
+async def test_a_saved_cursor_is_valid_after_its_event_was_pruned() -> None:
+    """Whoever continues gets the event that stands for those that were removed."""
+    store = MemoryStore()
+    await write(store, 3, "old")
+    _, cursor = await take(2, Subscriptions(store))
+    await store.append([RunCancelled(session_id="old", run_id="r_old")])
+    await store.prune(RecordPruned(session_id="old", at=datetime.now(UTC)), up_to=4)
+    await write(store, 1, "new")
+    following, _ = await take(2, Subscriptions(store), after=cursor)
+
+    assert places(following) == [("old", 5), ("new", 1)]
+    assert isinstance(following[0], RecordPruned)
 
 
 @pytest.mark.parametrize("grown", [0, 9])
