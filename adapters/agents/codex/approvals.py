@@ -99,15 +99,19 @@ OUTSIDE: Final = "it would leave the sandbox, or the client did not say that it 
 _WITHHELD: Final = GateAnswer(allowed=False)
 
 
-class ClientRequests:
-    """Answers the client's requests."""
+class CodexCalls:
+    """The calls of a run: proposed to the gate as the client asks about them, reported as its records have them."""
 
-    def __init__(self, gate: CallGate, calls: RunningCalls, bounds: Bounds) -> None:
+    def __init__(
+        self, gate: CallGate, stream: EventStream, translation: CodexTranslation, rollouts: Rollouts, bounds: Bounds
+    ) -> None:
         self._gate = gate
-        self._calls = calls
-        self._translation, self._stream, self._rollouts = calls.translation, calls.stream, calls.rollouts
+        self._stream = stream
+        self._translation = translation
+        self._rollouts = rollouts
         self._bounds = bounds
         self._shared: set[str] = set()
+        self._change = anyio.Event()
 
     async def answer(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         """The answer to one request. Raises RpcError for an unknown one."""
@@ -126,15 +130,49 @@ class ClientRequests:
         raise RpcError(METHOD_NOT_FOUND, f"`{method}` is not answered here")
 
     async def attempts(self) -> None:
-        """Judge calls of tools that the client was started without, which only its records show."""
+        """Evaluate calls of tools that the client was started without, which only its records show."""
         for thread in self._rollouts.threads():
             rollout = await self._rollouts.of(thread)
             await rollout.read()
             for call_id, item in rollout.pop_unsupported().items():
-                turn, parent = self._translation.turn_and_parent(thread)
-                name, written = call_name(item), call_input(item)
-                await self._gate.attempted(
-                    ToolCall(id=call_id, name=name, input=written, turn=turn, parent_tool_call_id=parent)
+                call = self._translation.call_of(thread, call_id, call_name(item), call_input(item))
+                await self._gate.attempted(call)
+
+    def ids(self) -> list[str]:
+        """The ids of the running calls, without held and denied ones."""
+        return [call.id for call in self._translation.calls if call.runs]
+
+    async def catch_up(self, thread: str) -> None:
+        """Report what the client has recorded of a thread and not reported, so that a call is evaluated on that."""
+        rollout = await self._rollouts.of(thread)
+        await rollout.read()
+        outputs, run = rollout.pop_outputs(), self.ids()
+        ended = {call_id: outputs[call_id] for call_id in run if call_id in outputs}
+        self._stream.send_nowait(*self._translation.recorded(thread, rollout.usage, ended))
+
+    async def report_recorded(self) -> None:
+        """Report the outcomes in all the client's records that were read before."""
+        if self.ids():
+            for thread in self._rollouts.threads():
+                await self.catch_up(thread)
+
+    def changed(self) -> None:
+        """Note that the client reported something."""
+        self._change.set()
+
+    async def drain(self) -> None:
+        """Wait until none runs."""
+        while self.ids():
+            self._change = anyio.Event()
+            await self._change.wait()
+
+    def end(self) -> None:
+        """Report the calls that still run as ended with the run."""
+        for call in self._translation.calls:
+            if call.runs:
+                call.running, call.name = False, tool_name(call.item)
+                self._stream.send_nowait(
+                    call.ended({"message": "ended with the run, its outcome unknown"}, failed=True)
                 )
 
     async def _command(self, params: dict[str, Any], thread: str) -> CodexProposal | None:
@@ -160,11 +198,10 @@ class ClientRequests:
         if proposal is None:
             return _WITHHELD
         self._translation.calls.request(proposal.id).proposed = True
-        await self._catch_up(thread)
-        turn, parent = self._translation.turn_and_parent(thread)
-        proposed = ToolCall(
-            id=proposal.id, name=proposal.name, input=proposal.input, turn=turn, parent_tool_call_id=parent
-        )
+        await self.catch_up(thread)
+        if self._translation.threads.is_own(thread):
+            self._stream.send_nowait(*self._translation.response_begins())
+        proposed = self._translation.call_of(thread, proposal.id, proposal.name, proposal.input)
         call = self._translation.calls.request(proposal.id)
         if self._clashes(call, proposed):
             return _WITHHELD
@@ -195,58 +232,5 @@ class ClientRequests:
 
     async def _is_shared(self, call_id: str, thread: str) -> bool:
         """Whether two open calls have this id, by the client's questions and records."""
-        await self._calls.catch_up(thread)
+        await self.catch_up(thread)
         return call_id in self._shared or call_id in (await self._rollouts.of(thread)).shared
-
-    async def _catch_up(self, thread: str) -> None:
-        """Report everything that happened before a call, so that it is judged on that."""
-        await self._calls.catch_up(thread)
-        if self._translation.threads.is_own(thread):
-            self._stream.send_nowait(*self._translation.response_begins())
-
-
-class RunningCalls:
-    """The calls that run, by what the client reported and by its own records."""
-
-    def __init__(self, translation: CodexTranslation, stream: EventStream, rollouts: Rollouts) -> None:
-        self.translation = translation
-        self.stream = stream
-        self.rollouts = rollouts
-        self._change = anyio.Event()
-
-    def ids(self) -> list[str]:
-        """The ids of the running calls, without held and denied ones."""
-        return [call.id for call in self.translation.calls if call.runs]
-
-    async def catch_up(self, thread: str) -> None:
-        """Report what the client has recorded of a thread and not reported."""
-        rollout = await self.rollouts.of(thread)
-        await rollout.read()
-        outputs, run = rollout.pop_outputs(), self.ids()
-        ended = {call_id: outputs[call_id] for call_id in run if call_id in outputs}
-        self.stream.send_nowait(*self.translation.recorded(thread, rollout.usage, ended))
-
-    async def report_recorded(self) -> None:
-        """Report the outcomes in all the client's records that were read before."""
-        if self.ids():
-            for thread in self.rollouts.threads():
-                await self.catch_up(thread)
-
-    def changed(self) -> None:
-        """Note that the client reported something."""
-        self._change.set()
-
-    async def drain(self) -> None:
-        """Wait until none runs."""
-        while self.ids():
-            self._change = anyio.Event()
-            await self._change.wait()
-
-    def end(self) -> None:
-        """Report the calls that still run as ended with the run."""
-        for call in self.translation.calls:
-            if call.runs:
-                call.running, call.name = False, tool_name(call.item)
-                self.stream.send_nowait(
-                    call.ended({"message": "ended with the run, its outcome unknown"}, failed=True)
-                )

@@ -11,7 +11,7 @@ from proctor.supervisor.errors import ProviderError, UnknownSessionError
 from proctor.supervisor.ports.adapter import Launch
 
 from ...kit.provider import RpcSession
-from .approvals import CANCEL, ClientRequests, RunningCalls
+from .approvals import CANCEL, CodexCalls
 from .connection import CodexConnection
 from .live_rollout import Rollouts
 from .sandbox import Bounds
@@ -19,50 +19,6 @@ from .translation import CodexTranslation, error_code
 
 INTERRUPT_S: Final = 1.0
 CLEAN_UP_S: Final = 1.0
-
-
-class Turn:
-    """The turn; `interrupted_by` is `ladder` for the cancel steps, `answer` for an answer that ends it."""
-
-    def __init__(self, translation: CodexTranslation) -> None:
-        self.over = False
-        self.interrupted_by: str | None = None
-        self._translation = translation
-        self._begun = anyio.Event()
-
-    def on_started(self) -> None:
-        """Note that the turn began, or never will, so that an interrupt need not wait."""
-        self._begun.set()
-
-    def on_finished(self) -> None:
-        self.over = True
-        self._begun.set()
-
-    async def interrupt(self, connection: CodexConnection) -> dict[str, Any]:
-        """Interrupt it once begun, unless over; returns what ended it. Raises ProviderError, TimeoutError."""
-        # a second interrupt of one turn is never answered, one before the client says that it began is refused
-        if self.interrupted_by is None and not self.over:
-            self.interrupted_by = "ladder"
-            with anyio.fail_after(INTERRUPT_S):
-                await self._begun.wait()
-            if not self.over:
-                await self._interrupt_turn(connection)
-        return {"interrupted_by": self.interrupted_by}
-
-    async def clean_up(self, connection: CodexConnection) -> None:
-        """End the commands that an interrupt leaves running. Raises ProviderError."""
-        params = {"threadId": self._translation.threads.own}
-        await connection.request("thread/backgroundTerminals/clean", params, timeout_s=CLEAN_UP_S)
-
-    async def _interrupt_turn(self, connection: CodexConnection) -> None:
-        params = {"threadId": self._translation.threads.own, "turnId": self._translation.turn_id}
-        try:
-            await connection.request("turn/interrupt", params, timeout_s=INTERRUPT_S)
-        except ProviderError:
-            if not self.over:  # otherwise it was too late, which is no failure
-                raise
-
-
 OUTCOMES_S: Final = 0.3
 """Seconds to wait for the outcomes of commands that were ended."""
 _CALLS_DONE: Final = ("thread/tokenUsage/updated", "turn/completed")
@@ -82,9 +38,11 @@ class CodexSession(RpcSession[CodexConnection]):
             thread_id="" if launch.resume is None or launch.fork else launch.resume, fresh=launch.resume is None
         )
         self._rollouts = Rollouts(self._find_rollout)
-        self._calls = RunningCalls(self._translation, self._stream, self._rollouts)
-        self._questions = ClientRequests(self._gate, self._calls, bounds)
-        self._turn = Turn(self._translation)
+        self._calls = CodexCalls(self._gate, self._stream, self._translation, self._rollouts, bounds)
+        self._turn_begun = anyio.Event()
+        self._turn_over = False
+        self._interrupted_by: str | None = None
+        """`ladder` for the cancel steps, `answer` for an answer that ends the turn."""
 
     async def open_thread(self, method: str, thread: dict[str, Any]) -> dict[str, Any]:
         """Start, resume or fork the thread; returns the answer. Raises ProviderError, UnknownSessionError."""
@@ -115,11 +73,11 @@ class CodexSession(RpcSession[CodexConnection]):
     async def listen(self) -> None:
         """Read the client's messages until it closes the connection; then the stream of events ends."""
         await self._connection.peer.run()
-        self._turn.on_started()
+        self._turn_begun.set()  # or it never will, so that an interrupt need not wait
         await self._connection.process.wait_exit()
-        if self._turn.interrupted_by is not None and self._turn.over:
+        if self._interrupted_by is not None and self._turn_over:
             return  # the clean-up ends the stream
-        if self._closing or self._turn.interrupted_by is not None:
+        if self._closing or self._interrupted_by is not None:
             self._close()
         else:
             code = self._connection.process.exit_code
@@ -130,23 +88,23 @@ class CodexSession(RpcSession[CodexConnection]):
         if method in _CALLS_DONE:
             await self._calls.report_recorded()
         if method == "turn/completed":
-            await self._questions.attempts()
+            await self._calls.attempts()
             thread, ended = str(params.get("threadId")), params.get("turn") or {}
             if self._translation.threads.is_own(thread) and self._translation.is_current(thread, ended.get("id")):
                 self._end_of_turn(ended)
             return
         await self._stream.send(self._translation.events(method, params))
         if self._translation.turn_id:
-            self._turn.on_started()
+            self._turn_begun.set()
         self._calls.changed()
         if method in _CALLS_DONE:
             self._tasks.start_soon(self._rollouts.of, str(params.get("threadId") or self._translation.threads.own))
-            await self._questions.attempts()
+            await self._calls.attempts()
 
     async def on_request(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
-        answer = await self._questions.answer(method, params)
+        answer = await self._calls.answer(method, params)
         if answer is CANCEL:
-            self._turn.interrupted_by = self._turn.interrupted_by or "answer"
+            self._interrupted_by = self._interrupted_by or "answer"
         return answer
 
     async def _find_rollout(self, thread_id: str) -> Path | None:
@@ -158,14 +116,15 @@ class CodexSession(RpcSession[CodexConnection]):
         return Path(path) if path else None
 
     def _end_of_turn(self, ended: dict[str, Any]) -> None:
-        self._turn.on_finished()
+        self._turn_over = True
+        self._turn_begun.set()
         self._stream.send_nowait(*self._translation.turns.end())
         match ended.get("status"):
             case "completed":
                 self._calls.end()
                 self._stream.send_nowait(RunCompleted(output=self._translation.output))
                 self._stream.close()
-            case "interrupted" if self._turn.interrupted_by is not None:
+            case "interrupted" if self._interrupted_by is not None:
                 self._tasks.start_soon(self._end_after_clean_up)
             case status:
                 error = ended.get("error") or {}
@@ -175,7 +134,8 @@ class CodexSession(RpcSession[CodexConnection]):
 
     async def _end_after_clean_up(self) -> None:
         with suppress(ProviderError):  # what is left is ended with the client
-            await self._turn.clean_up(self._connection)
+            params = {"threadId": self._translation.threads.own}
+            await self._connection.request("thread/backgroundTerminals/clean", params, timeout_s=CLEAN_UP_S)
             with anyio.move_on_after(OUTCOMES_S):
                 await self._calls.drain()
         if self._calls.ids():  # a command that has just started is not known to the client's clean-up
@@ -187,8 +147,25 @@ class CodexSession(RpcSession[CodexConnection]):
         self._stream.close(error)
 
     async def interrupt(self) -> dict[str, Any]:
-        """Interrupt the turn, once, and end the commands it leaves running."""
-        return await self._turn.interrupt(self._connection)
+        """Interrupt the turn once it has begun, unless it is over; returns what ended it. Raises ProviderError,
+        TimeoutError.
+        """
+        # a second interrupt of one turn is never answered, one before the client says that it began is refused
+        if self._interrupted_by is None and not self._turn_over:
+            self._interrupted_by = "ladder"
+            with anyio.fail_after(INTERRUPT_S):
+                await self._turn_begun.wait()
+            if not self._turn_over:
+                await self._interrupt_turn()
+        return {"interrupted_by": self._interrupted_by}
+
+    async def _interrupt_turn(self) -> None:
+        params = {"threadId": self._translation.threads.own, "turnId": self._translation.turn_id}
+        try:
+            await self._connection.request("turn/interrupt", params, timeout_s=INTERRUPT_S)
+        except ProviderError:
+            if not self._turn_over:  # otherwise it was too late, which is no failure
+                raise
 
     async def end(self) -> None:
         self._close()

@@ -10,6 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from proctor.policies import events as ev
+from proctor.policies.events.calls import ToolCall
 
 from ...kit.call_book import CallBook, ClientCall, Turns, check_growth, tokens
 from . import items
@@ -187,6 +188,11 @@ class CodexTranslation:
         """The turn that a thread's calls count for, and the call that started the thread."""
         agent = self.threads.agent(thread_id)
         return (self.turns.number, None) if agent is None else (agent.turn, agent.call_id)
+
+    def call_of(self, thread_id: str, call_id: str, name: str, given: dict[str, Any]) -> ToolCall:
+        """A call of a thread, in the turn that it counts for."""
+        turn, parent = self.turn_and_parent(thread_id)
+        return ToolCall(id=call_id, name=name, input=given, turn=turn, parent_tool_call_id=parent)
 
     def events(self, method: str, params: dict[str, Any]) -> Iterator[ev.Event]:
         """The events of one notification."""
