@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
@@ -153,17 +153,9 @@ def links(before: bytes, records: Iterable[bytes]) -> list[bytes]:
     return made
 
 
-COUNTED = frozenset(
-    (
-        ev.RunStarted,
-        ev.ToolCallStarted,
-        ev.PolicyViolated,
-        ev.TokenUsageUpdated,
-        ev.RunCompleted,
-        ev.RunFailed,
-        ev.RunCancelled,
-    )
-)
+COUNTERS: Final[Mapping[type[ev.Event], str]] = {ev.ToolCallStarted: "calls", ev.PolicyViolated: "violations"}
+"""The events whose number is in a run's row, each with its column and field."""
+COUNTED = frozenset((*COUNTERS, ev.RunStarted, ev.TokenUsageUpdated, ev.RunCompleted, ev.RunFailed, ev.RunCancelled))
 """The events that change a run's row."""
 
 
@@ -175,11 +167,10 @@ class RunDelta:
     they have changed.
     """
 
-    __slots__ = ("added", "calls", "ended", "floor", "in_flight", "settled", "started", "violations")
+    __slots__ = ("added", "counts", "ended", "floor", "in_flight", "settled", "started")
 
     def __init__(self) -> None:
-        self.calls = 0
-        self.violations = 0
+        self.counts = dict.fromkeys(COUNTERS.values(), 0)
         self.started: ev.RunStarted | None = None
         self.ended: ev.Event | None = None
         self.in_flight: str | None = None
@@ -189,10 +180,9 @@ class RunDelta:
 
     def count(self, event: ev.Event) -> None:
         """Count one event of `COUNTED`, as it is stored."""
-        if isinstance(event, ev.ToolCallStarted):
-            self.calls += 1
-        elif isinstance(event, ev.PolicyViolated):
-            self.violations += 1
+        counter = COUNTERS.get(type(event))
+        if counter is not None:
+            self.counts[counter] += 1
         elif isinstance(event, ev.RunStarted):
             self.started = self.started or event
         elif self.ended is not None:
@@ -206,7 +196,7 @@ class RunDelta:
     def then(self, later: RunDelta) -> RunDelta:
         """The changes of these events followed by the later ones."""
         both = RunDelta()
-        both.calls, both.violations = self.calls + later.calls, self.violations + later.violations
+        both.counts = {name: n + later.counts[name] for name, n in self.counts.items()}
         both.started, both.ended = self.started or later.started, self.ended or later.ended
         both.in_flight = self.in_flight if later.in_flight is None else later.in_flight
         both.added, both.floor, both.settled = self.added, self.floor, self.settled
@@ -219,7 +209,7 @@ class RunDelta:
 
     def applied(self, run: RunInfo) -> RunInfo:
         """The run's row after these events."""
-        changes: dict[str, Any] = {"calls": run.calls + self.calls, "violations": run.violations + self.violations}
+        changes: dict[str, Any] = {name: getattr(run, name) + n for name, n in self.counts.items()}
         if self.started is not None and not run.started_seq:
             tenant, labels = owners(self.started.metadata)
             changes |= {"started_seq": self.started.seq, "started_at": moment(ms_of(self.started))}

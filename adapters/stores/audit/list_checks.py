@@ -156,9 +156,8 @@ class _Run:
             "started_ms": _ms(run.started_at),
             "ended_seq": run.ended_seq or None,
             "ended_ms": _ms(run.ended_at),
-            "calls": run.calls,
+            **{name: getattr(run, name) for name in records.COUNTERS.values()},
             "calls_in_flight": self._calls.text,
-            "violations": run.violations,
             **msgspec.structs.asdict(run.usage),
         }
 

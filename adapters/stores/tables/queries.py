@@ -28,7 +28,7 @@ from proctor.supervisor.ports.stored_types import (
     RunInfo,
     SessionInfo,
 )
-from proctor.supervisor.store.records import from_record, moment
+from proctor.supervisor.store.records import COUNTERS, from_record, moment
 
 from .batches import Condition, Dialect, Pages, Tables, all_of, gone_owners, owner_columns, owner_of
 from .schema import CLAIMED
@@ -107,8 +107,8 @@ def session_info(tables: Tables, session_id: str) -> SessionInfo | None:
 
 _PLAIN_COLUMNS = ("run_id", "session_id", "runs.provider", "status", "created_at", "spec", "after")
 _LINE_COLUMNS = (
-    *("tenant", "labels", "started_ms", "ended_ms", "started_seq", "ended_seq", "calls", "violations"),
-    "attempts",
+    *("tenant", "labels", "started_ms", "ended_ms", "started_seq", "ended_seq", "attempts"),
+    *COUNTERS.values(),
 )
 
 
@@ -208,7 +208,8 @@ def _to_run(dialect: Dialect, row: tuple[Any, ...]) -> RunInfo:
     run_id, session_id, provider, status, created_at, spec, after = row[: _OWNER.start]
     owner = owner_of(dialect, row[_OWNER])
     line = row[_OWNER.stop :]
-    tenant, labels, started, ended, started_seq, ended_seq, calls, violations, attempts, *tokens, cost_usd = line
+    tenant, labels, started, ended, started_seq, ended_seq, attempts, *counted = line
+    counts, (*tokens, cost_usd) = counted[: len(COUNTERS)], counted[len(COUNTERS) :]
     return RunInfo(
         run_id=run_id,
         session_id=session_id,
@@ -224,9 +225,8 @@ def _to_run(dialect: Dialect, row: tuple[Any, ...]) -> RunInfo:
         ended_at=moment(ended),
         started_seq=started_seq or 0,
         ended_seq=ended_seq or 0,
-        calls=calls,
-        violations=violations,
         attempts=attempts,
+        **dict(zip(COUNTERS.values(), counts, strict=True)),
         usage=Usage(**dict(zip(FIGURES, (*map(int, tokens), cost_usd), strict=True))),
     )
 

@@ -28,6 +28,7 @@ from proctor.supervisor.ports.stored_types import (
 from proctor.supervisor.store import invariants
 from proctor.supervisor.store.invariants import asks, check_answerable, no_approval, shown, state_after
 from proctor.supervisor.store.records import (
+    COUNTERS,
     CallsInFlight,
     RunDelta,
     from_record,
@@ -487,7 +488,7 @@ class Change(NamedTuple):
 
 
 def _counts(delta: RunDelta) -> tuple[Any, ...] | None:
-    return (delta.calls, delta.violations) if delta.calls or delta.violations else None
+    return tuple(delta.counts.values()) if any(delta.counts.values()) else None
 
 
 def _usage(delta: RunDelta) -> tuple[Any, ...] | None:
@@ -509,7 +510,7 @@ def _in_flight(delta: RunDelta) -> tuple[Any, ...] | None:
 
 
 FIGURED: tuple[Change, ...] = (
-    Change("calls = calls + {1}, violations = violations + {2}", "TRUE", _counts),
+    Change(", ".join(f"{name} = {name} + {{{n}}}" for n, name in enumerate(COUNTERS.values(), 1)), "TRUE", _counts),
     Change(_totals("{name} = {{greater}}({name} + {first}, {second})"), _OPEN, _usage),
     Change(
         "ended_seq = {1}, ended_ms = {2}, "

@@ -5,6 +5,7 @@ from typing import Final, NamedTuple
 
 from proctor.policies.events.run_context import TOKENS
 from proctor.supervisor.errors import StoreError
+from proctor.supervisor.store.records import COUNTERS
 
 CLAIMED: Final = "epoch != 0 AND status IN ('created', 'running')"
 """The condition for a claimed run that is not over."""
@@ -91,9 +92,8 @@ TABLES: Final = (
             "ended_ms": "int",
             "started_seq": "int",
             "ended_seq": "int",
-            "calls": f"int {_ZERO}",
             "calls_in_flight": _EMPTY,
-            "violations": f"int {_ZERO}",
+            **dict.fromkeys(COUNTERS.values(), f"int {_ZERO}"),
             **dict.fromkeys(TOKENS, f"figure {_ZERO}"),
             "cost_usd": f"real {_ZERO}",
         },
@@ -242,8 +242,8 @@ POSTGRES: Final = SchemaDialect(
 FIRST_VERSION: Final = 16
 """The first released version; older ones were written by development versions."""
 MIGRATIONS: tuple[tuple[str, ...], ...] = ()
-"""The statements, for every database, that migrate a store from `FIRST_VERSION`, version by version. Released ones
-never change.
+"""The statements, for every database, that migrate a store from `FIRST_VERSION`, version by version, until it has
+`TABLES`, which a new store has at once. Released ones never change.
 """
 
 
@@ -253,14 +253,15 @@ def schema_version() -> int:
 
 
 def statements(dialect: SchemaDialect, version: int = 0) -> Iterator[str]:
-    """The statements that create the tables, or upgrade this version's."""
-    if not version:
-        for table in (*TABLES, *dialect.tables):
-            yield _create(table, dialect)
-            yield from (_create_index(table.name, index, dialect) for index in table.indexes)
-        yield from (f"INSERT INTO seals (name) VALUES ('{name}')" for name in SEALS)
-    for step in MIGRATIONS[max(version - FIRST_VERSION, 0) :]:
-        yield from step
+    """The statements that create the tables of a new store, or migrate a store of this version."""
+    if version:
+        for step in MIGRATIONS[version - FIRST_VERSION :]:
+            yield from step
+        return
+    for table in (*TABLES, *dialect.tables):
+        yield _create(table, dialect)
+        yield from (_create_index(table.name, index, dialect) for index in table.indexes)
+    yield from (f"INSERT INTO seals (name) VALUES ('{name}')" for name in SEALS)
 
 
 def columns(table: str, dialect: SchemaDialect) -> Iterator[str]:

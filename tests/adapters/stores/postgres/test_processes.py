@@ -95,9 +95,8 @@ def test_an_older_store_is_upgraded(place: tuple[str, str], monkeypatch: pytest.
     """
     anyio.run(sessions, place)
     before = query(place, "SELECT store_id, version FROM store")
-    monkeypatch.setattr(
-        schema, "MIGRATIONS", (("ALTER TABLE runs ADD COLUMN colour text",), ("DROP INDEX runs_by_status",))
-    )
+    steps = ("ALTER TABLE runs ADD COLUMN colour text",), ("DROP INDEX runs_by_status",)
+    monkeypatch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, *steps))
     assert [anyio.run(sessions, place) for _ in range(2)] == [set(), set()]
 
     assert query(place, "SELECT store_id, version - 2 FROM store") == before

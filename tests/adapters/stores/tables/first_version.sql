@@ -1,0 +1,28 @@
+-- What a new store of version 16 was, the first that was released. Never changed.
+CREATE TABLE store (store_id TEXT NOT NULL);
+CREATE TABLE sessions (key INTEGER PRIMARY KEY , session_id TEXT NOT NULL UNIQUE, provider TEXT NOT NULL DEFAULT '', provider_session_id TEXT );
+CREATE TABLE runs (number INTEGER PRIMARY KEY , run_id TEXT NOT NULL UNIQUE, session_key INTEGER NOT NULL REFERENCES sessions, provider TEXT NOT NULL DEFAULT '', status TEXT NOT NULL, created_at TEXT , created_ms INTEGER , spec BLOB NOT NULL, epoch INTEGER NOT NULL DEFAULT 0, after INTEGER NOT NULL DEFAULT 0, attempts INTEGER NOT NULL DEFAULT 0, seal BLOB NOT NULL, tenant TEXT , labels TEXT , started_ms INTEGER , ended_ms INTEGER , started_seq INTEGER , ended_seq INTEGER , calls_in_flight TEXT NOT NULL DEFAULT '', calls INTEGER NOT NULL DEFAULT 0, violations INTEGER NOT NULL DEFAULT 0, input_tokens INTEGER NOT NULL DEFAULT 0, output_tokens INTEGER NOT NULL DEFAULT 0, cache_read_tokens INTEGER NOT NULL DEFAULT 0, cache_write_tokens INTEGER NOT NULL DEFAULT 0, reasoning_tokens INTEGER NOT NULL DEFAULT 0, subagent_tokens INTEGER NOT NULL DEFAULT 0, cost_usd REAL NOT NULL DEFAULT 0);
+CREATE INDEX runs_by_session ON runs (session_key);
+CREATE INDEX runs_by_status ON runs (status);
+CREATE INDEX runs_by_tenant ON runs (tenant) WHERE tenant IS NOT NULL;
+CREATE INDEX runs_claimed ON runs (session_key) WHERE epoch != 0 AND status IN ('created', 'running');
+CREATE TABLE events (position INTEGER PRIMARY KEY AUTOINCREMENT , session_key INTEGER NOT NULL, seq INTEGER NOT NULL, run_id TEXT NOT NULL, event_id TEXT , type TEXT NOT NULL, at INTEGER , data BLOB NOT NULL, digest BLOB NOT NULL, UNIQUE (session_key, seq));
+CREATE UNIQUE INDEX events_by_id ON events (session_key, event_id) WHERE event_id IS NOT NULL;
+CREATE TABLE owners (epoch INTEGER PRIMARY KEY AUTOINCREMENT , owner_id TEXT NOT NULL, host TEXT NOT NULL DEFAULT '', machine TEXT NOT NULL DEFAULT '', pid INTEGER NOT NULL DEFAULT 0, started TEXT NOT NULL DEFAULT '', until REAL , seal BLOB );
+CREATE TABLE approvals (approval_id TEXT NOT NULL UNIQUE, session_key INTEGER NOT NULL REFERENCES sessions, seq INTEGER NOT NULL, run_id TEXT NOT NULL, state TEXT NOT NULL, held INTEGER NOT NULL, ran INTEGER NOT NULL, answer BLOB , answered_at TEXT , recorded INTEGER NOT NULL DEFAULT false);
+CREATE INDEX approvals_waiting ON approvals (run_id) WHERE state = 'requested' AND NOT ran;
+CREATE INDEX approvals_by_session ON approvals (session_key, seq);
+CREATE TABLE instructions (number INTEGER PRIMARY KEY AUTOINCREMENT , data BLOB NOT NULL);
+CREATE TABLE blocks (number INTEGER PRIMARY KEY, scope TEXT NOT NULL, value TEXT NOT NULL);
+CREATE TABLE budgets (counter INTEGER PRIMARY KEY , budget TEXT NOT NULL, key TEXT NOT NULL, counts TEXT NOT NULL, period TEXT NOT NULL, most REAL NOT NULL, marks INTEGER NOT NULL DEFAULT 0, UNIQUE (budget, key, counts, period));
+CREATE TABLE budget_parts (counter INTEGER NOT NULL REFERENCES budgets, part INTEGER NOT NULL, used REAL NOT NULL, PRIMARY KEY (counter, part)) WITHOUT ROWID;
+CREATE TABLE budget_shares (counter INTEGER NOT NULL REFERENCES budgets, run_id TEXT NOT NULL, epoch INTEGER NOT NULL, used REAL NOT NULL, held REAL NOT NULL, PRIMARY KEY (counter, run_id)) WITHOUT ROWID;
+CREATE INDEX budget_shares_by_run ON budget_shares (run_id);
+CREATE TABLE seals (name TEXT PRIMARY KEY, marks INTEGER NOT NULL DEFAULT 0);
+CREATE TABLE hook_notes (session_id TEXT NOT NULL, name TEXT NOT NULL, data BLOB NOT NULL, PRIMARY KEY (session_id, name)) WITHOUT ROWID;
+INSERT INTO seals (name) VALUES ('runs');
+INSERT INTO seals (name) VALUES ('owners');
+INSERT INTO seals (name) VALUES ('commands');
+INSERT INTO seals (name) VALUES ('budgets');
+INSERT INTO seals (name) VALUES ('notes');
+INSERT INTO seals (name) VALUES ('store');
