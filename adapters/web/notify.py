@@ -209,9 +209,6 @@ def _values(values: dict[str, Any]) -> Iterator[str]:
 
 
 async def notify(store: Store, recipient: Recipient, page: str, cursor: CursorFile) -> None:
-    """Notify a recipient of every request, once each, until cancelled.
-
-    Raises UsageError when the cursor is of another store.
-    """
+    """Notify a recipient of every request, once each, until cancelled."""
     notifier = _Notifier(recipient, OperatorService(store), page)
     await send_events(store, TYPES, cursor, lambda _: notifier, logger(notify=recipient.kind))

@@ -270,10 +270,19 @@ STORE_PAUSE_S = 1.0
 
 
 async def begin(store: Store, cursor: CursorFile) -> None:
-    """Store the end of the log as the position where none is stored: what comes from now on is sent."""
-    if cursor.read() is None:
-        async with Subscriptions(store).subscribe(after=NOW) as events:
+    """Store the end of the log as the position where none is stored: what comes from now on is sent.
+
+    Raises UsageError for the position of another store, or one that an older copy lacks.
+    """
+    after = cursor.read()
+    try:
+        async with Subscriptions(store).subscribe(after=after or NOW) as events:
             cursor.write(str(events.cursor))
+    except UsageError:
+        raise UsageError(
+            f"`{cursor.path}` has a position that this store lacks: it is another store's, or this is an older copy; "
+            "remove it to send what comes from now on"
+        ) from None
 
 
 class Deliverer(Protocol):
@@ -285,10 +294,7 @@ class Deliverer(Protocol):
 
 
 async def send(store: Store, target: Target, cursor: CursorFile) -> None:
-    """Send events until cancelled, or until the receiver wants no more.
-
-    Raises UsageError when the cursor is of another store.
-    """
+    """Send events until cancelled, or until the receiver wants no more."""
     log = logger(webhook=urlsplit(target.url).netloc)
     async with httpx.AsyncClient(follow_redirects=False, timeout=None, trust_env=False) as client:
         await send_events(store, target.types, cursor, lambda store_id: Courier(target, store_id, client, log), log)
@@ -299,8 +305,8 @@ async def send_events(
 ) -> None:
     """Deliver the events of these types, in order, from the cursor on, until cancelled or the receiver wants no more.
 
-    Without a stored position, it begins with new events. `deliverer` makes the deliverer for the store's id. Raises
-    UsageError when the cursor is of another store.
+    Without a stored position, it begins with new events, as it does if an older copy takes the store's place: all
+    that this has was sent. `deliverer` makes the deliverer for the store's id.
     """
     subscriptions = Subscriptions(store)
     after = cursor.read()
@@ -321,6 +327,10 @@ async def send_events(
                 return
             log.warning("webhook.store_unreadable", why=str(error))
             await anyio.sleep(STORE_PAUSE_S)
+        except UsageError as error:
+            log.error("webhook.store_replaced", why=str(error))  # noqa: TRY400 - what is wrong, not where here
+            after = NOW
+            continue
         after = cursor.read()
 
 

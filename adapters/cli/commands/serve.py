@@ -171,7 +171,7 @@ async def _senders(
 ) -> list[Sender]:
     """The senders of events and requests that are configured, each with its position stored.
 
-    Raises UsageError while another process sends.
+    Raises UsageError while another process sends, and for a position that the store lacks.
     """
     from ...web.webhook import begin, cursor_of, send
 

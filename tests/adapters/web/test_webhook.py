@@ -3,9 +3,10 @@
 import base64
 import hashlib
 import hmac
+import sqlite3
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,8 @@ from cloudevents.v1.http import from_http
 from stored_rows import stored_rows
 
 from proctor.adapters.stores import SQLiteStore
-from proctor.adapters.web.webhook import CursorFile, Target, cursor_of, send, target_of
+from proctor.adapters.stores.sqlite.file import copy_store
+from proctor.adapters.web.webhook import CursorFile, Target, begin, cursor_of, send, target_of
 from proctor.policies import events as ev
 from proctor.supervisor import RunInfo, Store, UsageError
 from proctor.supervisor.testing.fakes import PATIENCE_S
@@ -79,6 +81,19 @@ DAMAGING = """CREATE TRIGGER damaging AFTER INSERT ON events WHEN new.type = 'po
     BEGIN UPDATE events SET data = x'00' WHERE position = new.position; END"""
 
 
+def copied(place: Path) -> Path:
+    """A copy of the store as it is now."""
+    copy = place.with_name("copy.db")
+    copy_store(place, copy)
+    return copy
+
+
+def restore(copy: Path, place: Path) -> None:
+    """Replace the content of a store that is in use by that of a copy, as SQLite itself does it."""
+    with closing(sqlite3.connect(copy)) as source, closing(sqlite3.connect(place)) as target:
+        source.backup(target)
+
+
 class Sending:
     """A store, and the webhook that is started and stopped on it."""
 
@@ -86,10 +101,10 @@ class Sending:
         self.store = store
         self.place = place
 
-    async def violated(self, message: str, *, ago_s: float = 0) -> None:
+    async def violated(self, message: str, *, ago_s: float = 0, session_id: str = "ses_1") -> None:
         """An event to send, and one that is not."""
         at = datetime.now(UTC) - timedelta(seconds=ago_s)
-        about: dict[str, Any] = {"run_id": "run_1", "session_id": "ses_1", "at": at}
+        about: dict[str, Any] = {"run_id": session_id.replace("ses", "run"), "session_id": session_id, "at": at}
         await self.store.append(
             [ev.MessageReceived(content="x", **about), ev.PolicyViolated(message=message, **about)]
         )
@@ -257,6 +272,47 @@ async def test_old_events_are_not_sent(sending: Sending) -> None:
         await sending.violated("new")
         async with sending.to(wanted):
             await receiver.until("new")
+
+
+async def test_sending_continues_when_an_older_copy_takes_the_stores_place(
+    sending: Sending, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As after `.restore` in a SQLite shell: what is stored from then on arrives, and the log says what happened."""
+    older = copied(sending.place)
+    with receiving() as receiver:
+        wanted = await sending.begun(receiver)
+        async with sending.to(wanted):
+            for message in ("one", "two"):
+                await sending.violated(message)
+            await receiver.until("one", "two")
+            restore(older, sending.place)
+            with anyio.fail_after(PATIENCE_S):
+                while "webhook.store_replaced" not in caplog.text:
+                    await anyio.to_thread.run_sync(threading.Event().wait, 0.01)
+            await sending.violated("three", session_id="ses_2")
+            await receiver.until("one", "two", "three")
+
+
+async def test_a_position_of_another_store_is_an_error_at_the_start_that_names_its_file(sending: Sending) -> None:
+    """For an older copy, too. Without the file, it begins with new events."""
+    older = copied(sending.place)
+    with receiving() as receiver:
+        wanted = await sending.begun(receiver)
+        await sending.violated("one")
+        async with sending.to(wanted):
+            await receiver.until("one")
+        other = sending.place.with_name("other.db")
+        SQLiteStore(other)
+        for place in (other, older):
+            async with SQLiteStore(place) as store:
+                with (
+                    cursor_of(sending.place, wanted.url) as cursor,
+                    pytest.raises(UsageError, match=f"`{cursor.path}` has a position that this store lacks"),
+                ):
+                    await begin(store, cursor)
+                with cursor_of(place, wanted.url) as cursor:
+                    await begin(store, cursor)
+                    await begin(store, cursor)
 
 
 async def test_a_receiver_that_unsubscribes_gets_no_more(sending: Sending) -> None:
