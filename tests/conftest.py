@@ -7,14 +7,19 @@ still differ, as they include constants of the modules that a process has loaded
 import gc
 import os
 import signal
-from collections.abc import Generator, Iterator
+from collections.abc import Awaitable, Callable, Generator, Iterator
+from functools import wraps
+from inspect import iscoroutinefunction
+from typing import Any
 
+import anyio
 import pytest
 import structlog
 from hypothesis import settings
 
 from proctor.adapters.matrix import Shown, read_record, settled, write_record
 from proctor.supervisor.testing.adapter_fixture import Evidence
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 WRITE = os.environ.get("PROCTOR_MATRIX") == "write"
 DIFFERS = "the record differs: PROCTOR_MATRIX=write pytest tests/adapters"
@@ -67,6 +72,25 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest files first, then the others in order."""
     place = {name: n for n, name in enumerate(BEGIN_FIRST)}
     items.sort(key=lambda item: place.get(item.nodeid.partition("::")[0], len(place)))
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
+    """An asynchronous test that would wait for ever fails where it waits."""
+    if pyfuncitem.get_closest_marker("anyio") and iscoroutinefunction(pyfuncitem.obj):
+        pyfuncitem.obj = bounded(pyfuncitem.obj)
+    return (yield)
+
+
+def bounded(test: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
+    """The test, which may take much longer than anything that it waits for."""
+
+    @wraps(test)
+    async def run(**fixtures: Any) -> None:
+        with anyio.fail_after(4 * PATIENCE_S):
+            await test(**fixtures)
+
+    return run
 
 
 @pytest.fixture(autouse=True)

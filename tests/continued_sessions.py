@@ -9,7 +9,6 @@ import pytest
 from proctor.policies import events as ev
 from proctor.policies import parse_policies
 from proctor.supervisor import MemoryStore, RunResult, Supervisor, UnknownSessionError, run_once
-from proctor.supervisor.testing.fakes import PATIENCE_S
 
 POLICY = parse_policies("{name: p, limits: {max_input_tokens: 1500, max_turns: {max: 6, scope: session}}}")
 
@@ -69,8 +68,7 @@ class ContinuedSessions:
     async def run(self, prompt: str, *, elsewhere: bool = False, **more: Any) -> RunResult:
         """A run of the session."""
         adapter = self.adapter(elsewhere=elsewhere)
-        with anyio.fail_after(PATIENCE_S):
-            return await run_once(adapter, prompt, policies=POLICY, store=self.store, session_id="s", **more)
+        return await run_once(adapter, prompt, policies=POLICY, store=self.store, session_id="s", **more)
 
     def sent(self) -> str:
         """The last request to the model."""
@@ -93,15 +91,14 @@ class ContinuedSessions:
             self.stay(f"touch {up}; tail -f /dev/null", in_background=ends != "with a call")
         if ends != "with a call":
             self.say("noted")
-        with anyio.fail_after(PATIENCE_S):
-            async with Supervisor(self.store) as supervisor:
-                first = self.adapter(elsewhere=False)
-                handle = await supervisor.start(first, "go", policies=POLICY, session_id="s")
-                if ends == "with a call":
-                    while not up.exists():
-                        await anyio.sleep(0.05)
-                    await handle.cancel()
-                await handle.wait()
+        async with Supervisor(self.store) as supervisor:
+            first = self.adapter(elsewhere=False)
+            handle = await supervisor.start(first, "go", policies=POLICY, session_id="s")
+            if ends == "with a call":
+                while not up.exists():
+                    await anyio.sleep(0.05)
+                await handle.cancel()
+            await handle.wait()
         self.say("seven", used=1000)
         second = await self.run("which?", continuation="native")
 

@@ -15,7 +15,6 @@ from proctor.adapters.kit.process_tree import guarded
 from proctor.adapters.kit.subprocesses import Subprocesses
 from proctor.adapters.stores import SQLiteStore
 from proctor.supervisor import RunInfo
-from proctor.supervisor.testing.fakes import PATIENCE_S
 from proctor.supervisor.testing.store_approvals import requested
 
 pytestmark = [
@@ -105,9 +104,8 @@ async def waiting(tmp_path: Path) -> Path:
 
 
 async def until(output: Path) -> str:
-    with anyio.fail_after(PATIENCE_S):
-        while not os.path.exists(output):  # noqa: ASYNC240 - nobody else waits
-            await anyio.sleep(0.01)
+    while not os.path.exists(output):  # noqa: ASYNC240 - nobody else waits
+        await anyio.sleep(0.01)
     return await anyio.Path(output).read_text()
 
 

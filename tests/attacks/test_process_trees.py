@@ -19,7 +19,6 @@ from proctor.adapters.kit.process_tree import end_orphans, guarded
 from proctor.adapters.kit.subprocesses import Subprocesses
 from proctor.policies import parse_policies
 from proctor.supervisor import MemoryStore, ProviderError, Supervisor
-from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = [
     pytest.mark.anyio,
@@ -61,9 +60,8 @@ def seen(word: str) -> bool:
 
 async def until(holds: Callable[[], bool]) -> None:
     """Wait until a condition on real processes is true."""
-    with anyio.fail_after(PATIENCE_S):
-        while not holds():
-            await anyio.sleep(0.01)
+    while not holds():
+        await anyio.sleep(0.01)
 
 
 async def test_hidden_processes_of_a_running_command_end_with_it(tmp_path: Path) -> None:
@@ -163,9 +161,8 @@ def client_of(line: str, folder: Path) -> AbstractAsyncContextManager[ClientProc
 
 
 async def ended(client: ClientProcess) -> None:
-    with anyio.fail_after(PATIENCE_S):
-        while client.exit_code is None:
-            await client.wait_exit()
+    while client.exit_code is None:
+        await client.wait_exit()
 
 
 SUPERVISOR = """
@@ -203,8 +200,7 @@ async def test_a_command_does_not_outlive_a_guardian_that_it_kills(tmp_path: Pat
     """The command is ended too."""
     commands = Subprocesses(uuid4().hex)
 
-    with anyio.fail_after(PATIENCE_S):
-        done = await commands.run(["bash", "-c", "kill -9 $PPID; sleep 71006"], cwd=tmp_path)
+    done = await commands.run(["bash", "-c", "kill -9 $PPID; sleep 71006"], cwd=tmp_path)
     await commands.end()
 
     assert done.exit_code == -signal.SIGKILL
@@ -255,8 +251,7 @@ async def test_a_guardian_whose_pipe_is_closed_ends_its_processes(tmp_path: Path
         os.close(writer)
         await until(lambda: sleepers(71012) != [])
         os.close(reader)
-        with anyio.fail_after(PATIENCE_S):
-            await guardian.wait()
+        await guardian.wait()
 
     assert sleepers(71012) == []
 
@@ -325,9 +320,8 @@ async def test_a_killed_guardian_fails_the_run_and_the_killer_is_ended(tmp_path:
     async with Supervisor(MemoryStore()) as supervisor:
         line = f"{killing(tmp_path)}; sleep 71010"
         handle = await supervisor.start(ShellAdapter(cwd=tmp_path), line, policies=policies)
-        with anyio.fail_after(PATIENCE_S):
-            with pytest.raises(ProviderError, match="the guardian of the agent's processes was killed"):
-                await handle.wait()
+        with pytest.raises(ProviderError, match="the guardian of the agent's processes was killed"):
+            await handle.wait()
 
     assert (tmp_path / "killed").exists()
     assert sleepers(71010) == []

@@ -105,10 +105,9 @@ async def test_no_call_is_allowed_and_the_run_ends(way: str, path: Path) -> None
         WAYS[way](path)
 
     adapter = FakeAdapter([Ask(name="bash", meanwhile=tamper), Ask(name="read"), Pause()])
-    with anyio.fail_after(PATIENCE_S):
-        async with SQLiteStore(path) as store:
-            with pytest.raises(StoreError) as raised:
-                await run_once(adapter, "go", policies=[POLICY], store=store)
+    async with SQLiteStore(path) as store:
+        with pytest.raises(StoreError) as raised:
+            await run_once(adapter, "go", policies=[POLICY], store=store)
 
     assert [call.name for call in adapter.ran] == ["bash"]
     assert raised.value.kind in ("gone", "truncated", "corrupt", "unwritable", "not_a_store")
@@ -127,10 +126,9 @@ async def test_an_agent_without_a_gate_is_cancelled(way: str, path: Path) -> Non
         WAYS[way](path)
 
     adapter = FakeAdapter([Ask(name="bash", meanwhile=tamper), MessageReceived(content="x"), Pause()], gate="none")
-    with anyio.fail_after(PATIENCE_S):
-        async with SQLiteStore(path) as store:
-            with pytest.raises(StoreError):
-                await run_once(adapter, "go", policies=[POLICY], store=store, session_id="s")
+    async with SQLiteStore(path) as store:
+        with pytest.raises(StoreError):
+            await run_once(adapter, "go", policies=[POLICY], store=store, session_id="s")
 
     assert adapter.steps_taken == ["interrupt"]
 
@@ -140,19 +138,18 @@ async def test_every_run_on_the_store_ends_and_none_starts(path: Path) -> None:
     go_on = anyio.Event()
     adapters = [FakeAdapter([Ask(name="read", first=go_on.wait), Pause()]) for _ in range(3)]
     errors = []
-    with anyio.fail_after(PATIENCE_S):
-        async with SQLiteStore(path) as store, Supervisor(store) as supervisor:
-            handles = [await supervisor.start(adapter, "go", policies=[POLICY]) for adapter in adapters]
-            await anyio.wait_all_tasks_blocked()
-            WAYS["remove"](path)
-            go_on.set()
-            for handle in handles:
-                try:
-                    await handle.wait()
-                except StoreError as error:
-                    errors.append(error.kind)
-            with pytest.raises(StoreError, match="was removed"):
-                await supervisor.start(FakeAdapter(), "go", policies=[POLICY])
+    async with SQLiteStore(path) as store, Supervisor(store) as supervisor:
+        handles = [await supervisor.start(adapter, "go", policies=[POLICY]) for adapter in adapters]
+        await anyio.wait_all_tasks_blocked()
+        WAYS["remove"](path)
+        go_on.set()
+        for handle in handles:
+            try:
+                await handle.wait()
+            except StoreError as error:
+                errors.append(error.kind)
+        with pytest.raises(StoreError, match="was removed"):
+            await supervisor.start(FakeAdapter(), "go", policies=[POLICY])
 
     assert errors == ["gone"] * 3
     assert [adapter.ran for adapter in adapters] == [[]] * 3

@@ -12,7 +12,7 @@ import trio
 from proctor.policies import Limits, Policy, ToolCall
 from proctor.policies.events import TERMINAL, Event, MessageReceived, RunCancelled, RunCompleted, RunFailed
 from proctor.supervisor import CancelStep, Launch, MemoryStore, ProviderError, Supervisor
-from proctor.supervisor.testing.fakes import PATIENCE_S, FakeAdapter
+from proctor.supervisor.testing.fakes import FakeAdapter
 
 OPEN = Policy(name="open", limits=Limits(max_tool_calls=1000))
 
@@ -141,13 +141,11 @@ async def test_the_bounds_hold_on_asyncio(monkeypatch: pytest.MonkeyPatch) -> No
     adapter = Stubborn("stream, exit and rung")
     adapter.rung_s = 0.05
     store = MemoryStore()
-    with anyio.fail_after(PATIENCE_S):
-        async with Supervisor(store) as supervisor:
-            handle = await supervisor.start(adapter, "go", policies=[OPEN], session_id="s")
-            await adapter.streams.wait()
-            await handle.cancel()
-            assert (await handle.wait()).status == "cancelled"
+    async with Supervisor(store) as supervisor:
+        handle = await supervisor.start(adapter, "go", policies=[OPEN], session_id="s")
+        await adapter.streams.wait()
+        await handle.cancel()
+        assert (await handle.wait()).status == "cancelled"
     adapter.let_go = True
-    with anyio.fail_after(PATIENCE_S):
-        await adapter.over.wait()
+    await adapter.over.wait()
     assert adapter.late == [False]

@@ -9,7 +9,7 @@ import pytest
 from proctor.policies import parse_policies
 from proctor.policies.events import MessageReceived, RunCompleted
 from proctor.supervisor import MemoryStore, Supervisor
-from proctor.supervisor.testing.fakes import PATIENCE_S, FakeAdapter
+from proctor.supervisor.testing.fakes import FakeAdapter
 
 pytestmark = pytest.mark.anyio
 POLICIES = parse_policies("{name: open, limits: {max_tool_calls: 9}}")
@@ -45,12 +45,11 @@ async def ran(followers: int) -> tuple[Counter[str], list[int]]:
                 if isinstance(event, RunCompleted):
                     return
 
-    with anyio.fail_after(PATIENCE_S):
-        async with Supervisor(store) as supervisor, anyio.create_task_group() as tasks:
-            for number in range(RUNS):
-                handle = await supervisor.start(agent, "go", policies=POLICIES)
-                if number < followers:
-                    tasks.start_soon(follow, number, handle.run_id)
+    async with Supervisor(store) as supervisor, anyio.create_task_group() as tasks:
+        for number in range(RUNS):
+            handle = await supervisor.start(agent, "go", policies=POLICIES)
+            if number < followers:
+                tasks.start_soon(follow, number, handle.run_id)
     return store.calls, seen
 
 

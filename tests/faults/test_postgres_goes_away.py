@@ -67,8 +67,7 @@ async def test_an_append_is_stored_once_wherever_its_connection_is_lost(
         await store.append([message("first")])
         for piece in range(1, PIECES):
             proxy.cut_at(piece, after=after)
-            with anyio.fail_after(PATIENCE_S):
-                await store.append([message(str(piece))])
+            await store.append([message(str(piece))])
         proxy.cut_at(10**9)
 
         assert proxy.cuts >= 5
@@ -119,16 +118,15 @@ async def test_commands_and_claims_are_made_once_wherever_the_connection_is_lost
     async with PostgresStore(proxy.url(server.url()), schema=schema, patience_s=PATIENCE_S) as store:
         numbers = []
         for piece in range(1, PIECES):
-            with anyio.fail_after(PATIENCE_S):
-                proxy.cut_at(piece, after=after)
-                numbers.append(await store.send_command(Cancel(scope="run", value=f"{piece}")))
-                proxy.cut_at(piece, after=after)
-                owner = await store.register(Owner(owner_id=f"o{piece}"), lease_s=3600)
-                proxy.cut_at(piece, after=after)
-                run = RunInfo(run_id=f"r{piece}", session_id=f"s{piece}")
-                created = await store.create_run(run, epoch=owner.epoch)
-                proxy.cut_at(piece, after=after)
-                await store.renew(owner.epoch, lease_s=3600)
+            proxy.cut_at(piece, after=after)
+            numbers.append(await store.send_command(Cancel(scope="run", value=f"{piece}")))
+            proxy.cut_at(piece, after=after)
+            owner = await store.register(Owner(owner_id=f"o{piece}"), lease_s=3600)
+            proxy.cut_at(piece, after=after)
+            run = RunInfo(run_id=f"r{piece}", session_id=f"s{piece}")
+            created = await store.create_run(run, epoch=owner.epoch)
+            proxy.cut_at(piece, after=after)
+            await store.renew(owner.epoch, lease_s=3600)
             assert created.owner is not None
             assert created.owner.epoch == owner.epoch
         found = await store.commands()
@@ -155,13 +153,12 @@ async def test_an_answer_counts_once_wherever_its_connection_and_that_of_the_run
             for piece in range(1, PIECES):
                 given = ApprovalAnswer(granted=piece % 2 == 0, by="ana")
                 adapter = FakeAdapter([Ask(name="bash")])
-                with anyio.fail_after(PATIENCE_S):
-                    handle = await supervisor.start(adapter, "go", policies=asks)
-                    request = await until_held(supervisor)
-                    proxy.cut_at(piece, after=after)
-                    own.cut_at(piece, after=after)
-                    answered = await answer(elsewhere, request.approval_id, given)
-                    result = await handle.wait()
+                handle = await supervisor.start(adapter, "go", policies=asks)
+                request = await until_held(supervisor)
+                proxy.cut_at(piece, after=after)
+                own.cut_at(piece, after=after)
+                answered = await answer(elsewhere, request.approval_id, given)
+                result = await handle.wait()
 
                 assert (answered.recorded, answered.answer) == (True, given)
                 assert (result.status, len(adapter.ran)) == ("completed", int(given.granted))
@@ -185,27 +182,26 @@ async def test_an_answer_during_an_outage_reports_what_is_known(
         PostgresStore(proxy.url(server.url()), schema=schema, patience_s=0.2) as elsewhere,
         Supervisor(store) as supervisor,
     ):
-        with anyio.fail_after(PATIENCE_S):
-            handles = [await supervisor.start(FakeAdapter([Ask(name="bash")]), "go", policies=asks) for _ in range(2)]
-            while len(requests := await pending(store)) < 2:
-                await anyio.sleep(0.01)
-            recorded = await record_answer(elsewhere, requests[0].approval_id, given)
-            proxy.refuses = True
-            proxy.cut()
-            seen = await wait_recorded(elsewhere, recorded, wait_s=0.5)
-            unsure = False
-            while not unsure:  # a cut before the transaction is known to have stored nothing
-                proxy.refuses = False
-                await elsewhere.send_command(Cancel(scope="run", value="other"))  # it reconnects, writes and reads
-                await elsewhere.last_command()
-                proxy.refuses = True
-                proxy.cut_at(8)  # two queries were answered by then, and the transaction has started
-                with pytest.raises(StoreError) as raised:
-                    await answer(elsewhere, requests[1].approval_id, given)
-                unsure = "whether the answer counts is not known" in str(raised.value)
+        handles = [await supervisor.start(FakeAdapter([Ask(name="bash")]), "go", policies=asks) for _ in range(2)]
+        while len(requests := await pending(store)) < 2:
+            await anyio.sleep(0.01)
+        recorded = await record_answer(elsewhere, requests[0].approval_id, given)
+        proxy.refuses = True
+        proxy.cut()
+        seen = await wait_recorded(elsewhere, recorded, wait_s=0.5)
+        unsure = False
+        while not unsure:  # a cut before the transaction is known to have stored nothing
             proxy.refuses = False
-            await answer(elsewhere, requests[1].approval_id, given)
-            results = [await handle.wait() for handle in handles]
+            await elsewhere.send_command(Cancel(scope="run", value="other"))  # it reconnects, writes and reads
+            await elsewhere.last_command()
+            proxy.refuses = True
+            proxy.cut_at(8)  # two queries were answered by then, and the transaction has started
+            with pytest.raises(StoreError) as raised:
+                await answer(elsewhere, requests[1].approval_id, given)
+            unsure = "whether the answer counts is not known" in str(raised.value)
+        proxy.refuses = False
+        await answer(elsewhere, requests[1].approval_id, given)
+        results = [await handle.wait() for handle in handles]
 
     assert (seen.state, seen.answer) == ("granted", given)
     assert raised.value.kind == "unwritable"
@@ -225,16 +221,15 @@ async def test_a_killed_and_restarted_server_has_all_acknowledged_events(
                 [event] = await store.append([message(f"{task}:{n}")])
                 acknowledged.append(event.seq)
 
-        with anyio.fail_after(PATIENCE_S):
-            async with anyio.create_task_group() as tasks:
-                for task in range(8):
-                    tasks.start_soon(append, task)
-                token = 0
-                for kills in range(1, 4):
-                    while len(acknowledged) < 40 * kills:
-                        token = await store.wait(token, PATIENCE_S)
-                    await anyio.to_thread.run_sync(server.stop, how)
-                    await anyio.to_thread.run_sync(server.start)
+        async with anyio.create_task_group() as tasks:
+            for task in range(8):
+                tasks.start_soon(append, task)
+            token = 0
+            for kills in range(1, 4):
+                while len(acknowledged) < 40 * kills:
+                    token = await store.wait(token, PATIENCE_S)
+                await anyio.to_thread.run_sync(server.stop, how)
+                await anyio.to_thread.run_sync(server.start)
         texts = await _texts(store)
 
         assert sorted(acknowledged) == list(range(1, 241))
@@ -252,17 +247,12 @@ async def test_a_server_that_stays_away_is_an_error_and_the_store_closes(
         await store.append([message("a")])
         proxy.refuses = True
         proxy.cut()
-        with anyio.fail_after(PATIENCE_S):
-            for attempt in (
-                store.append([message("b")]),
-                store.last_seq("s"),
-                store.send_command(Cancel(scope="all")),
-            ):
-                with pytest.raises(StoreError, match="cannot be reached") as raised:
-                    await attempt
-                assert raised.value.kind == "unwritable"
-            proxy.refuses = False
-            await store.append([message("c")])
+        for attempt in (store.append([message("b")]), store.last_seq("s"), store.send_command(Cancel(scope="all"))):
+            with pytest.raises(StoreError, match="cannot be reached") as raised:
+                await attempt
+            assert raised.value.kind == "unwritable"
+        proxy.refuses = False
+        await store.append([message("c")])
 
         assert await _texts(store) == ["a", "c"]
 
@@ -271,19 +261,18 @@ async def test_a_silent_server_blocks_neither_a_cancel_nor_the_close(
     server: OwnServer, proxy: CuttingProxy, schema: str
 ) -> None:
     """A waiting call can be cancelled, and the store closes. No remaining thread keeps the process alive."""
-    with anyio.fail_after(PATIENCE_S):
-        async with PostgresStore(proxy.url(server.url()), schema=schema) as store:
-            await store.append([message("a")])
-            proxy.mute()
-            cancelled = []
-            for waiting in (store.append([message("b")]), store.last_seq("s"), store.wait(0, PATIENCE_S)):
-                with anyio.move_on_after(0.05) as scope:
-                    await waiting
-                cancelled.append(scope.cancelled_caught)
-            while _reading():
-                await anyio.sleep(0.01)
-            proxy.mute(on=False)
-            proxy.cut()
+    async with PostgresStore(proxy.url(server.url()), schema=schema) as store:
+        await store.append([message("a")])
+        proxy.mute()
+        cancelled = []
+        for waiting in (store.append([message("b")]), store.last_seq("s"), store.wait(0, PATIENCE_S)):
+            with anyio.move_on_after(0.05) as scope:
+                await waiting
+            cancelled.append(scope.cancelled_caught)
+        while _reading():
+            await anyio.sleep(0.01)
+        proxy.mute(on=False)
+        proxy.cut()
 
     assert cancelled == [True, True, True]
 
@@ -305,8 +294,7 @@ async def test_many_readers_of_a_silent_server_leave_threads_for_others(
             for _ in range(60):
                 tasks.start_soon(store.last_seq, "s")
             await anyio.wait_all_tasks_blocked()
-            with anyio.fail_after(PATIENCE_S):
-                await anyio.to_thread.run_sync(lambda: None)
+            await anyio.to_thread.run_sync(lambda: None)
             tasks.cancel_scope.cancel()
     proxy.mute(on=False)
     proxy.cut()
@@ -322,11 +310,10 @@ async def test_a_server_that_stops_answering_is_lost_after_a_while(
         await store.append([message("a")])
         for attempt in (partial(store.append, [message("b")]), partial(store.last_seq, "s")):
             proxy.mute()
-            with anyio.fail_after(PATIENCE_S):
-                async with anyio.create_task_group() as tasks:
-                    tasks.start_soon(attempt)
-                    await anyio.sleep(0.01)
-                    proxy.mute(on=False)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(attempt)
+                await anyio.sleep(0.01)
+                proxy.mute(on=False)
 
         assert await _texts(store) == ["a", "b"]
 
@@ -421,14 +408,13 @@ async def test_a_subscriber_misses_nothing_when_its_connections_are_lost(
         PostgresStore(proxy.url(server.url()), schema=schema) as following,
     ):
         seen: list[int] = []
-        with anyio.fail_after(PATIENCE_S):
-            token = await following.wait(0, 0)
-            for n in range(1, 6):
-                proxy.cut()
-                await writing.append([message(str(n))])
-                while len(seen) < n:
-                    token = await following.wait(token, PATIENCE_S)
-                    seen += [entry.seq async for entry in following.log(after=len(seen))]
+        token = await following.wait(0, 0)
+        for n in range(1, 6):
+            proxy.cut()
+            await writing.append([message(str(n))])
+            while len(seen) < n:
+                token = await following.wait(token, PATIENCE_S)
+                seen += [entry.seq async for entry in following.log(after=len(seen))]
 
         assert seen == [1, 2, 3, 4, 5]
 
@@ -442,8 +428,7 @@ async def test_a_subscriber_on_a_standby_gets_events_within_a_second(server: Own
             async with PostgresStore(standby.url(), schema=schema) as following:
                 token = await following.wait(0, 0)
                 await writing.append([message("a")])
-                with anyio.fail_after(PATIENCE_S):
-                    await following.wait(token, 2 * PATIENCE_S)
+                await following.wait(token, 2 * PATIENCE_S)
 
                 assert await _texts(following) == ["a"]
     finally:
@@ -482,7 +467,7 @@ async def test_a_copy_without_the_latest_rows_ends_the_affected_runs_and_their_s
         )
         async with PostgresStore(proxy.url(server.url())) as store, Supervisor(store) as supervisor:
             following = supervisor.subscribe()
-            with anyio.fail_after(PATIENCE_S), pytest.raises(StoreError, match="an older copy") as raised:
+            with pytest.raises(StoreError, match="an older copy") as raised:
                 await (await supervisor.start(adapter, "go", policies=[Policy(name="open")])).wait()
             [run] = await store.runs()
             events = [event async for event in store.read(run.session_id)]
@@ -507,9 +492,8 @@ async def test_a_connection_that_the_server_closes_as_idle_is_reopened(server: O
         finally:
             others.execute("ALTER DATABASE postgres RESET idle_session_timeout")
         async with store:
-            with anyio.fail_after(PATIENCE_S):
-                while others.execute(left).fetchone() != (0,):
-                    await anyio.sleep(0.01)
+            while others.execute(left).fetchone() != (0,):
+                await anyio.sleep(0.01)
             assert await store.last_seq("s") == 1
             await store.append([message("b")])
             assert await store.last_seq("s") == 2

@@ -93,23 +93,22 @@ class Scene:
 
 async def test_no_cancel_of_a_starting_run_is_lost(place: str) -> None:
     """Every run ends once, failed starts leave nothing behind, and the supervisor can be closed."""
-    with anyio.fail_after(PATIENCE_S * 4):
-        async with open_store(place) as store:
-            async with Supervisor(store, max_running=RUNS) as supervisor:
-                scene = Scene(store, supervisor)
-                async with anyio.create_task_group() as tasks:
-                    tasks.start_soon(scene.order)
-                    tasks.start_soon(scene.approve)
-                    for number in range(RUNS):
-                        tasks.start_soon(scene.start, number)
-                        if number % 2:
-                            tasks.start_soon(scene.kill, number)
-                        await anyio.sleep(scene.chance.random() * 0.01)
-                for tenant in TENANTS:  # each remaining run was cancelled, and is waited for
-                    outcomes = await supervisor.switch.kill(by="ops", tenant=tenant, wait_s=PATIENCE_S)
-                    assert [outcome for outcome in outcomes if not outcome.ended] == []
-                assert supervisor.statistics().running == 0
-            runs, sessions = await whole_record(store)
+    async with open_store(place) as store:
+        async with Supervisor(store, max_running=RUNS) as supervisor:
+            scene = Scene(store, supervisor)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(scene.order)
+                tasks.start_soon(scene.approve)
+                for number in range(RUNS):
+                    tasks.start_soon(scene.start, number)
+                    if number % 2:
+                        tasks.start_soon(scene.kill, number)
+                    await anyio.sleep(scene.chance.random() * 0.01)
+            for tenant in TENANTS:  # each remaining run was cancelled, and is waited for
+                outcomes = await supervisor.switch.kill(by="ops", tenant=tenant, wait_s=PATIENCE_S)
+                assert [outcome for outcome in outcomes if not outcome.ended] == []
+            assert supervisor.statistics().running == 0
+        runs, sessions = await whole_record(store)
     assert list(wrong(runs, sessions, unstarted=True)) == []
     assert {run.status for run in runs} <= {"cancelled", "created"}
     assert scene.counts["started"] > 0
@@ -132,17 +131,16 @@ async def _cancelled(_: Store, starting: anyio.CancelScope) -> None:
 async def test_a_created_run_whose_start_failed_can_be_started_by_anyone(place: str) -> None:
     """Whatever the start failed of, the supervisor continues, and another starts the run or ends it."""
     ways = [(fault, claimed) for fault in (_blocked, _unreadable, _cancelled, None) for claimed in (False, True)]
-    with anyio.fail_after(PATIENCE_S * 4):
-        async with open_store(place) as store, Supervisor(store) as failing, Supervisor(store) as other:
-            for number, (fault, claimed) in enumerate(ways):
-                started, killed = f"started-{number}", f"killed-{number}"
-                for run_id in (started, killed):
-                    await _fail_to_start(store, failing, run_id, fault, claimed=claimed)
-                handle = await other.execute(FakeAdapter(), started, policies=POLICIES)
-                [outcome] = await KillSwitch(store).kill(by="ops", run_id=killed, wait_s=PATIENCE_S)
+    async with open_store(place) as store, Supervisor(store) as failing, Supervisor(store) as other:
+        for number, (fault, claimed) in enumerate(ways):
+            started, killed = f"started-{number}", f"killed-{number}"
+            for run_id in (started, killed):
+                await _fail_to_start(store, failing, run_id, fault, claimed=claimed)
+            handle = await other.execute(FakeAdapter(), started, policies=POLICIES)
+            [outcome] = await KillSwitch(store).kill(by="ops", run_id=killed, wait_s=PATIENCE_S)
 
-                assert (await handle.wait()).status == "completed", (fault, claimed)
-                assert (outcome.ended, outcome.status) == (True, "cancelled"), (fault, claimed)
+            assert (await handle.wait()).status == "completed", (fault, claimed)
+            assert (outcome.ended, outcome.status) == (True, "cancelled"), (fault, claimed)
 
 
 async def _fail_to_start(

@@ -17,7 +17,6 @@ from proctor.policies import Check, Deny, Policy, ToolCall, compile_policy
 from proctor.policies import events as ev
 from proctor.supervisor import Adapter, UsageError, run_once
 from proctor.supervisor.testing.adapter_fixture import Drive
-from proctor.supervisor.testing.fakes import PATIENCE_S
 
 START = datetime(2026, 11, 1, tzinfo=UTC)
 RECORDING: Sequence[ev.Event] = (
@@ -136,8 +135,7 @@ async def test_the_pace_follows_the_event_loops_clock(autojump_clock: object, pa
 async def test_a_replay_can_be_cancelled_while_it_waits() -> None:
     """The only cancel step ends the stream within a recorded silence of hours."""
     adapter = ReplayAdapter(RECORDING, pace="original")
-    with anyio.fail_after(PATIENCE_S):
-        done = await Drive(adapter, cancel_when=lambda event: event.type == "turn_started").run()
+    done = await Drive(adapter, cancel_when=lambda event: event.type == "turn_started").run()
 
     assert done.steps_taken == ["stop"]
     assert done.types == ["message_sent", "turn_started"]

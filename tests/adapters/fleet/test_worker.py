@@ -29,7 +29,6 @@ from proctor.supervisor.ports import store as ports
 from proctor.supervisor.ports.stored_types import ApprovalAnswer, Block, Cancel, Owner, RunInfo, UnblockStarts
 from proctor.supervisor.store.invariants import next_of
 from proctor.supervisor.store.maintenance import export_lines, import_lines
-from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 
@@ -217,10 +216,9 @@ async def test_a_claimed_run_starts_after_a_freeze_or_ends_by_a_cancel(ends: boo
     store = BlockedBetween()
     run = await enqueue(store, spec())
     async with at_work(store):
-        with anyio.fail_after(PATIENCE_S):
-            while not await store.blocks():
-                await store.wait(0, 1.0)
-                await anyio.sleep(0.01)
+        while not await store.blocks():
+            await store.wait(0, 1.0)
+            await anyio.sleep(0.01)
         if ends:
             await OperatorService(store).cancel(run.run_id, by="ana", reason="not any more")
             assert (await over(store, run.run_id)).status == "cancelled"
@@ -453,10 +451,9 @@ async def test_queueing_waits_while_too_many_runs_are_queued() -> None:
             await anyio.wait_all_tasks_blocked()
             assert len(await waiting(store, most=9)) == 2
             async with at_work(store):
-                with anyio.fail_after(PATIENCE_S):
-                    while len(handles) < 3:
-                        await store.wait(0, 0.1)
-                        await anyio.sleep(0.01)
+                while len(handles) < 3:
+                    await store.wait(0, 0.1)
+                    await anyio.sleep(0.01)
                 assert [(await handle.wait()).status for handle in handles] == ["completed"] * 3
 
 
@@ -467,13 +464,11 @@ async def test_frozen_runs_do_not_block_queueing_of_others() -> None:
     async with Fleet(store, max_waiting=2) as fleet:
         await fleet.switch.block_starts(tenant="acme", by="ana", reason="incident")
         for each in (acme, acme, other):
-            with anyio.fail_after(PATIENCE_S):
-                await fleet.start(each)
+            await fleet.start(each)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(fleet.start, acme)
             await anyio.wait_all_tasks_blocked()
-            with anyio.fail_after(PATIENCE_S):
-                await fleet.start(other)
+            await fleet.start(other)
             assert len(await store.runs()) == 4
             await fleet.switch.lift(tenant="acme", by="ana")
 

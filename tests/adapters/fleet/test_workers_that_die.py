@@ -25,7 +25,6 @@ from proctor.supervisor import ApprovalError, KillSwitch, OwnerLostError, Store
 from proctor.supervisor.control.ownership import reap
 from proctor.supervisor.ports.stored_types import NOT_OVER
 from proctor.supervisor.store.invariants import next_of
-from proctor.supervisor.testing.fakes import PATIENCE_S
 from tests.forked_programs import Forked
 
 NEEDS_OWN_SERVER: pytest.MarkDecorator = needs_own_server
@@ -194,14 +193,13 @@ async def worked_off(place: str, store: Store, handles: Sequence[FleetHandle]) -
     """Start one worker after the other, as Ray or systemd would, until all runs have ended; the number that died."""
     env = {**os.environ, "PYTHONPATH": str(PROGRAM.parent)}
     deaths = token = 0
-    with anyio.fail_after(PATIENCE_S):
-        while True:
-            with working(place, env=env) as process:
-                while not process.has_ended():
-                    if not [one for one in handles if (await one.info()).status in NOT_OVER]:
-                        return deaths
-                    token = await store.wait(token, 0.2)
-            deaths += 1
+    while True:
+        with working(place, env=env) as process:
+            while not process.has_ended():
+                if not [one for one in handles if (await one.info()).status in NOT_OVER]:
+                    return deaths
+                token = await store.wait(token, 0.2)
+        deaths += 1
 
 
 SLOW = {"steps": [{"call": "bash", "input": {"command": "sleep 1; echo hi"}}, {"output": "done"}]}
@@ -210,9 +208,8 @@ SLOW = {"steps": [{"call": "bash", "input": {"command": "sleep 1; echo hi"}}, {"
 async def begun(store: Store, handle: FleetHandle) -> None:
     """Its call is running."""
     token = 0
-    with anyio.fail_after(PATIENCE_S):
-        while not [event async for event in store.read(handle.session_id) if isinstance(event, ToolCallStarted)]:
-            token = await store.wait(token, 1.0)
+    while not [event async for event in store.read(handle.session_id) if isinstance(event, ToolCallStarted)]:
+        token = await store.wait(token, 1.0)
 
 
 async def in_every_phase(store: Store, fleet: Fleet) -> tuple[list[FleetHandle], FleetHandle]:
@@ -240,8 +237,7 @@ async def test_a_killed_and_restarted_database_loses_no_run(server: OwnServer) -
             (waiting,) = await fleet.approvals()
             await fleet.approve(waiting.approval_id, by="ana")
             handles += [held, await fleet.start(spec())]
-            with anyio.fail_after(PATIENCE_S):
-                ends = [(await handle.wait()).status for handle in handles]
+            ends = [(await handle.wait()).status for handle in handles]
 
         assert ends == ["completed"] * len(handles)
         await check_record(store)
@@ -260,13 +256,11 @@ async def test_workers_cut_off_from_the_database_repeatedly_lose_no_run(server: 
                 for piece in range(1, 40, 3):
                     proxy.cut_at(piece, after=piece % 2 == 0)
                     handles.append(await fleet.start(spec()))
-                    with anyio.fail_after(PATIENCE_S):
-                        await handles[-1].wait()
+                    await handles[-1].wait()
                 (waiting,) = await fleet.approvals()
                 await fleet.approve(waiting.approval_id, by="ana")
                 handles.append(held)
-                with anyio.fail_after(PATIENCE_S):
-                    ends = [(await handle.wait()).status for handle in handles]
+                ends = [(await handle.wait()).status for handle in handles]
 
             assert proxy.cuts > 5
             assert ends == ["completed"] * len(handles)

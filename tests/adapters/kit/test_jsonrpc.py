@@ -11,7 +11,6 @@ import pytest
 from anyio.streams.stapled import StapledObjectStream
 
 from proctor.adapters.kit.jsonrpc import Peer, RpcClosedError, RpcError, RpcHandler
-from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 
@@ -74,11 +73,10 @@ class Conversation(RpcHandler):
 async def conversation(*, tagged: bool = True) -> AsyncIterator[Conversation]:
     """A peer that reads until the other side disconnects."""
     talk = Conversation(tagged=tagged)
-    with anyio.fail_after(PATIENCE_S):
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(talk.peer.run)
-            yield talk
-            await talk.theirs.aclose()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(talk.peer.run)
+        yield talk
+        await talk.theirs.aclose()
     await talk.theirs.drop()
     await talk.ours.drop()
 

@@ -22,7 +22,6 @@ from proctor.adapters.kit.jsonrpc import ByteLines, EndlessLineError
 from proctor.adapters.kit.process_tree import ProcessTree, marked_environment, process_cancel_steps
 from proctor.adapters.kit.subprocesses import Subprocesses
 from proctor.supervisor import ProviderUnavailableError
-from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 
@@ -64,9 +63,8 @@ def sleepers(seconds: int) -> list[int]:
 
 async def those_up(seconds: int, many: int) -> list[int]:
     """This many of them, once they are visible: a process has no command line while it executes another program."""
-    with anyio.fail_after(PATIENCE_S):
-        while len(found := sleepers(seconds)) < many:
-            await anyio.sleep(0.01)
+    while len(found := sleepers(seconds)) < many:
+        await anyio.sleep(0.01)
     return found
 
 
@@ -224,9 +222,8 @@ async def test_the_evidence_says_what_the_platform_lacks(monkeypatch: pytest.Mon
 async def client_of(script: str, folder: Path, **how: Any) -> AsyncIterator[ClientProcess]:
     """A client that is a few lines of Python."""
     command = [sys.executable, "-S", "-c", script]
-    with anyio.fail_after(PATIENCE_S):
-        async with start_client("it", command, cwd=folder, env=os.environ, mark=uuid4().hex, **how) as client:
-            yield client
+    async with start_client("it", command, cwd=folder, env=os.environ, mark=uuid4().hex, **how) as client:
+        yield client
 
 
 WRITING = r"""
@@ -427,9 +424,8 @@ async def test_commands_that_start_at_once_close_what_ended_before_once(tmp_path
         async with anyio.create_task_group() as tasks:
             for _ in range(3):
                 tasks.start_soon(run)
-        with anyio.fail_after(PATIENCE_S):
-            for each in commands._guarded:
-                await each.process.wait()
+        for each in commands._guarded:
+            await each.process.wait()
     await commands.end()
 
     assert codes == [0] * 6

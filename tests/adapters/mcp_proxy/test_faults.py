@@ -16,7 +16,6 @@ from mcp.types import JSONRPCRequest
 from proctor.adapters.mcp_proxy.downstream import CommandUpstream, StdioClient, UrlUpstream
 from proctor.adapters.mcp_proxy.messages import output_of
 from proctor.supervisor import PolicyViolationError, ProviderError, ProviderUnavailableError, UsageError
-from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 
@@ -126,15 +125,14 @@ async def test_an_http_server_that_does_not_end_its_session_blocks_nobody(
 async def test_a_closed_connection_does_not_affect_the_servers_of_others(bench: Any) -> None:
     """HTTP clients share a run, and each has its own server."""
     upstream = CommandUpstream(bench.command)
-    with anyio.fail_after(PATIENCE_S):
-        async with upstream.connect("run-1") as (answers, requests):
-            async with upstream.connect("run-1"):
-                pass
-            with suppress(anyio.BrokenResourceError):
-                await requests.send(SessionMessage(JSONRPCRequest(jsonrpc="2.0", id=7, method="ping")))
-            lines: Any = aiter(answers)
-            async with aclosing(lines):
-                answer = await anext(lines, None)
+    async with upstream.connect("run-1") as (answers, requests):
+        async with upstream.connect("run-1"):
+            pass
+        with suppress(anyio.BrokenResourceError):
+            await requests.send(SessionMessage(JSONRPCRequest(jsonrpc="2.0", id=7, method="ping")))
+        lines: Any = aiter(answers)
+        async with aclosing(lines):
+            answer = await anext(lines, None)
 
     assert isinstance(answer, SessionMessage)
 
@@ -199,19 +197,18 @@ async def test_standard_input_and_output_carry_messages_of_any_size() -> None:
             text.extend(os.read(their_reads, 65536))
 
     os.write(their_writes, b"garbage\n\n" + line[:10])
-    with anyio.fail_after(PATIENCE_S):
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(read_back)
-            async for item in client:
-                got.append(item)
-                if len(got) == 1:
-                    os.write(their_writes, line[10:])
-                else:
-                    assert isinstance(item, SessionMessage)
-                    assert isinstance(item.message, JSONRPCRequest)
-                    item.message.params = {"x": "y" * 200_000}
-                    await client.send(item)
-                    os.close(their_writes)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(read_back)
+        async for item in client:
+            got.append(item)
+            if len(got) == 1:
+                os.write(their_writes, line[10:])
+            else:
+                assert isinstance(item, SessionMessage)
+                assert isinstance(item.message, JSONRPCRequest)
+                item.message.params = {"x": "y" * 200_000}
+                await client.send(item)
+                os.close(their_writes)
     for descriptor in (reads, writes, their_reads):
         os.close(descriptor)
 

@@ -17,7 +17,6 @@ from proctor.policies.events.calls import ToolCall
 from proctor.supervisor import StoreError, pending
 from proctor.supervisor.ports.adapter import GateAnswer
 from proctor.supervisor.testing import FaultyStore
-from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 
@@ -120,7 +119,7 @@ async def test_a_call_that_is_cancelled_as_it_is_allowed_does_not_run_and_has_fa
     relay = Relay(shared, (from_client, nobody), (nothing, to_server))
     call = JSONRPCRequest(jsonrpc="2.0", id=1, method="tools/call", params={"name": "write"})
     cancel = JSONRPCNotification(jsonrpc="2.0", method="notifications/cancelled", params={"requestId": 1})
-    with to_proxy, from_client, to_server, from_proxy, nobody, nothing, anyio.fail_after(PATIENCE_S):
+    with to_proxy, from_client, to_server, from_proxy, nobody, nothing:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(relay.run)
             await to_proxy.send(SessionMessage(call))

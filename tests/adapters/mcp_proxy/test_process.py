@@ -100,20 +100,19 @@ async def test_a_signal_ends_the_proxy_and_its_server(tmp_path: Path, sent: sign
     call = {"name": "hang", "arguments": {"path": str(pid_file)}}
     line = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}) + "\n"
     command = [*PROCTOR, *arguments(tmp_path, "{name: p}", "--", *QUICK)]
-    with anyio.fail_after(PATIENCE_S):
-        async with await anyio.open_process(command) as process:
-            assert process.stdin is not None
-            await process.stdin.send(line.encode())
-            while not (pid_file.exists() and pid_file.read_text()):
-                await anyio.sleep(0.01)
-            process.send_signal(sent)
-            while psutil.pid_exists(int(pid_file.read_text())):
-                await anyio.sleep(0.01)
-            if process.returncode is None:
-                process.send_signal(signal.SIGINT)
-            await process.wait()
-        async with SQLiteStore(tmp_path / "store.db") as store:
-            [run] = await store.runs()
+    async with await anyio.open_process(command) as process:
+        assert process.stdin is not None
+        await process.stdin.send(line.encode())
+        while not (pid_file.exists() and pid_file.read_text()):
+            await anyio.sleep(0.01)
+        process.send_signal(sent)
+        while psutil.pid_exists(int(pid_file.read_text())):
+            await anyio.sleep(0.01)
+        if process.returncode is None:
+            process.send_signal(signal.SIGINT)
+        await process.wait()
+    async with SQLiteStore(tmp_path / "store.db") as store:
+        [run] = await store.runs()
 
     assert (process.returncode, run.status) == (0, "cancelled")
 
@@ -146,15 +145,14 @@ async def test_http_clients_share_one_run(tmp_path: Path) -> None:
     async def on_message(message: Any) -> None:
         notices.append(getattr(message, "method", ""))
 
-    with anyio.fail_after(PATIENCE_S):
-        with (
-            ProxyOverHttp(tmp_path / "inner", policy="{name: open}") as (upstream, _),
-            ProxyOverHttp(tmp_path, policy=policy, server=upstream) as (url, _),
-        ):
-            async with Client(url) as one, Client(url, message_handler=on_message) as two:
-                before = await two.list_tools()
-                results = [await client.call_tool("add", {"a": 1, "b": 2}) for client in (one, two, one)]
-                after = await two.list_tools()
+    with (
+        ProxyOverHttp(tmp_path / "inner", policy="{name: open}") as (upstream, _),
+        ProxyOverHttp(tmp_path, policy=policy, server=upstream) as (url, _),
+    ):
+        async with Client(url) as one, Client(url, message_handler=on_message) as two:
+            before = await two.list_tools()
+            results = [await client.call_tool("add", {"a": 1, "b": 2}) for client in (one, two, one)]
+            after = await two.list_tools()
 
     assert [bool(result.is_error) for result in results] == [False, False, True]
     assert len(before.tools) > 0
@@ -167,15 +165,14 @@ async def test_http_clients_share_one_run(tmp_path: Path) -> None:
 async def test_a_client_that_disconnects_ends_only_its_own_calls(tmp_path: Path) -> None:
     """This is no error, and the run continues with other clients."""
     pid_file = tmp_path / "pid"
-    with anyio.fail_after(PATIENCE_S):
-        with ProxyOverHttp(tmp_path, policy="{name: p}") as (url, _):
-            async with Client(url) as one, anyio.create_task_group() as tasks:
-                tasks.start_soon(partial(one.call_tool, "hang", {"path": str(pid_file)}))
-                while not (pid_file.exists() and pid_file.read_text()):
-                    await anyio.sleep(0.01)
-                tasks.cancel_scope.cancel()
-            async with Client(url) as two:
-                answered = await two.call_tool("add", {"a": 1, "b": 2})
+    with ProxyOverHttp(tmp_path, policy="{name: p}") as (url, _):
+        async with Client(url) as one, anyio.create_task_group() as tasks:
+            tasks.start_soon(partial(one.call_tool, "hang", {"path": str(pid_file)}))
+            while not (pid_file.exists() and pid_file.read_text()):
+                await anyio.sleep(0.01)
+            tasks.cancel_scope.cancel()
+        async with Client(url) as two:
+            answered = await two.call_tool("add", {"a": 1, "b": 2})
     async with SQLiteStore(tmp_path / "store.db") as store:
         [run] = await store.runs()
         events = [event async for event in store.read(run.session_id)]
@@ -199,19 +196,18 @@ async def test_a_session_that_ends_while_it_is_spoken_to_is_no_error(capfd: pyte
         await client[1].send(SessionMessage(JSONRPCResponse(jsonrpc="2.0", id="hello", result={})))
         await over.wait()
 
-    with anyio.fail_after(PATIENCE_S):
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(downstream.accept, greet)
-            while not urls:
-                await anyio.sleep(0.01)
-            _, headers = await anyio.to_thread.run_sync(post, urls[0], HELLO)
-            speak = partial(post, urls[0], READY, **{SESSION: headers[SESSION]})
-            taken, _ = await anyio.to_thread.run_sync(speak)
-            over.set()
-            gone = 0
-            while gone != 404:
-                gone, _ = await anyio.to_thread.run_sync(speak)
-            tasks.cancel_scope.cancel()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(downstream.accept, greet)
+        while not urls:
+            await anyio.sleep(0.01)
+        _, headers = await anyio.to_thread.run_sync(post, urls[0], HELLO)
+        speak = partial(post, urls[0], READY, **{SESSION: headers[SESSION]})
+        taken, _ = await anyio.to_thread.run_sync(speak)
+        over.set()
+        gone = 0
+        while gone != 404:
+            gone, _ = await anyio.to_thread.run_sync(speak)
+        tasks.cancel_scope.cancel()
 
     assert taken == 202
     assert capfd.readouterr().err == ""
@@ -298,9 +294,8 @@ async def test_a_cancelled_run_exits_with_1_after_its_answer(tmp_path: Path, mon
     command = [*PROCTOR, *arguments(tmp_path, "{name: p, tool_rules: [{deny: [write]}]}", "--", *QUICK)]
     script = f"{shlex.join(command)} 2>{tmp_path}/err; echo $? >{tmp_path}/rc"
     parameters = StdioServerParameters(command="sh", args=["-c", script])
-    with anyio.fail_after(PATIENCE_S):
-        async with Client(parameters) as client:
-            result = await client.call_tool("write", {"path": str(target)})
+    async with Client(parameters) as client:
+        result = await client.call_tool("write", {"path": str(target)})
 
     assert result.is_error
     assert not target.exists()

@@ -23,7 +23,6 @@ from proctor.adapters.stores.sqlite.file import copy_store
 from proctor.adapters.web.webhook import CursorFile, Target, begin, cursor_of, send, target_of
 from proctor.policies import events as ev
 from proctor.supervisor import RunInfo, Store, UsageError
-from proctor.supervisor.testing.fakes import PATIENCE_S
 
 SECRET = "a-secret-both-sides-know"
 pytestmark = pytest.mark.anyio
@@ -54,9 +53,8 @@ class Receiver:
 
     async def until(self, *taken: str) -> None:
         """Return when exactly these have arrived."""
-        with anyio.fail_after(PATIENCE_S):
-            while self.taken != list(taken):
-                await anyio.to_thread.run_sync(threading.Event().wait, 0.01)
+        while self.taken != list(taken):
+            await anyio.to_thread.run_sync(threading.Event().wait, 0.01)
 
     def close(self) -> None:
         self._server.close()
@@ -217,9 +215,8 @@ async def test_a_receiver_that_was_down_gets_everything_afterwards(
     await sending.violated("one")
     await sending.violated("two")
     async with sending.to(wanted):
-        with anyio.fail_after(PATIENCE_S):
-            while "webhook.again" not in caplog.text:
-                await anyio.to_thread.run_sync(threading.Event().wait, 0.01)
+        while "webhook.again" not in caplog.text:
+            await anyio.to_thread.run_sync(threading.Event().wait, 0.01)
         with receiving(port=receiver.port) as again:
             await again.until("one", "two")
     assert "not-to-be-logged" not in caplog.text
@@ -286,9 +283,8 @@ async def test_sending_continues_when_an_older_copy_takes_the_stores_place(
                 await sending.violated(message)
             await receiver.until("one", "two")
             restore(older, sending.place)
-            with anyio.fail_after(PATIENCE_S):
-                while "webhook.store_replaced" not in caplog.text:
-                    await anyio.to_thread.run_sync(threading.Event().wait, 0.01)
+            while "webhook.store_replaced" not in caplog.text:
+                await anyio.to_thread.run_sync(threading.Event().wait, 0.01)
             await sending.violated("three", session_id="ses_2")
             await receiver.until("one", "two", "three")
 
@@ -320,7 +316,7 @@ async def test_a_receiver_that_unsubscribes_gets_no_more(sending: Sending) -> No
     with receiving(lambda n: 410 if n == 1 else 200) as receiver:
         wanted = await sending.begun(receiver)
         await sending.violated("one")
-        with anyio.fail_after(PATIENCE_S), cursor_of(sending.place, wanted.url) as cursor:
+        with cursor_of(sending.place, wanted.url) as cursor:
             await send(sending.store, wanted, cursor)
         assert len(receiver.got) == 1
         async with sending.to(wanted):

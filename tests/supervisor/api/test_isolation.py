@@ -22,7 +22,7 @@ from proctor.supervisor.machine.interface import Ticked
 from proctor.supervisor.ports.stored_types import Block, RunInfo
 from proctor.supervisor.run.journal import Journal, RunRecorder
 from proctor.supervisor.run.tasks import DetachedTask, OneShotEvent, SelfCancelledError, call_isolated
-from proctor.supervisor.testing.fakes import PATIENCE_S, Ask, FakeAdapter, Pause
+from proctor.supervisor.testing.fakes import Ask, FakeAdapter, Pause
 from tests.supervised import OPEN, Before, Speaking
 
 pytestmark = pytest.mark.anyio
@@ -135,8 +135,7 @@ async def test_an_error_of_a_provider_fails_only_its_run(place: str, raises: Rai
         await anyio.lowlevel.checkpoint()
         assert isinstance(await check_one_end(supervisor, handle), RunFailed)
 
-    with anyio.fail_after(PATIENCE_S):
-        await beside(run)
+    await beside(run)
 
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, asyncio.CancelledError])
@@ -161,8 +160,7 @@ async def test_a_monitor_that_raises_cancels_its_run(
             await handle.wait()
         assert isinstance(await check_one_end(supervisor, handle), RunFailed)
 
-    with anyio.fail_after(PATIENCE_S):
-        await beside(run)
+    await beside(run)
 
     assert adapter.steps_taken == ["interrupt"]
 
@@ -201,11 +199,10 @@ async def test_a_start_interrupted_by_its_store_leaves_no_active_run(
 ) -> None:
     """The caller gets the exception. A run that was stored by then has its end, and its session is free."""
     store, adapter = BrokenOff(method, nth, kind), FakeAdapter()
-    with anyio.fail_after(PATIENCE_S):
-        with pytest.raises(BaseException):  # noqa: B017, PT011 - that, or an error that names it
-            await run_once(adapter, "go", policies=[OPEN], store=store, session_id="s")
-        ended = [run.status for run in await store.runs()]
-        again = await run_once(adapter, "go", policies=[OPEN], store=store, session_id="s")
+    with pytest.raises(BaseException):  # noqa: B017, PT011 - that, or an error that names it
+        await run_once(adapter, "go", policies=[OPEN], store=store, session_id="s")
+    ended = [run.status for run in await store.runs()]
+    again = await run_once(adapter, "go", policies=[OPEN], store=store, session_id="s")
 
     assert ended == ([] if (method, nth) == ("blocks", 1) else ["cancelled"])
     assert (len(adapter.launches), again.status) == (1, "completed")
@@ -220,12 +217,11 @@ async def test_an_error_of_a_store_fails_the_runs_and_does_not_cancel_the_caller
         await anyio.sleep_forever()
 
     adapter = FakeAdapter([Ask(name="read")])
-    with anyio.fail_after(PATIENCE_S):
-        async with Supervisor(Before(ToolCallStarted, err)) as supervisor:
-            handle = await supervisor.start(adapter, "go", policies=[OPEN])
-            with pytest.raises((StoreError, RuntimeError)):
-                await handle.wait()
-            await anyio.lowlevel.checkpoint()
+    async with Supervisor(Before(ToolCallStarted, err)) as supervisor:
+        handle = await supervisor.start(adapter, "go", policies=[OPEN])
+        with pytest.raises((StoreError, RuntimeError)):
+            await handle.wait()
+        await anyio.lowlevel.checkpoint()
 
     assert adapter.ran == []
 
@@ -313,8 +309,7 @@ class Grouped(Speaking):
 
 async def test_a_stream_closed_within_a_task_group_has_not_failed() -> None:
     """The group raises only the close."""
-    with anyio.fail_after(PATIENCE_S):
-        assert (await run_once(Grouped(), "go", policies=[OPEN])).output == "done"
+    assert (await run_once(Grouped(), "go", policies=[OPEN])).output == "done"
 
 
 @pytest.mark.parametrize("errand", ["hurry", "flush"])
@@ -323,20 +318,19 @@ async def test_a_background_task_that_raises_ends_its_run_and_agent(
 ) -> None:
     """The caller gets the error. Another run and the supervisor continue."""
     adapter = FakeAdapter([MessageReceived(content="x"), Pause()])
-    with anyio.fail_after(PATIENCE_S):
-        async with Supervisor(MemoryStore()) as supervisor:
-            handle = await supervisor.start(adapter, "go", policies=[OPEN])
-            async with supervisor.subscribe(run_id=handle.run_id) as events:
-                async for event in events:
-                    if isinstance(event, MessageReceived):
-                        break
-            monkeypatch.setattr(RunRecorder, errand, breaks)
-            await handle.cancel()
-            with pytest.raises(LookupError, match="a mistake of ours"):
-                await handle.wait()
-            monkeypatch.undo()
-            other = await supervisor.start(FakeAdapter(), "go", policies=[OPEN])
-            assert (await other.wait()).status == "completed"
+    async with Supervisor(MemoryStore()) as supervisor:
+        handle = await supervisor.start(adapter, "go", policies=[OPEN])
+        async with supervisor.subscribe(run_id=handle.run_id) as events:
+            async for event in events:
+                if isinstance(event, MessageReceived):
+                    break
+        monkeypatch.setattr(RunRecorder, errand, breaks)
+        await handle.cancel()
+        with pytest.raises(LookupError, match="a mistake of ours"):
+            await handle.wait()
+        monkeypatch.undo()
+        other = await supervisor.start(FakeAdapter(), "go", policies=[OPEN])
+        assert (await other.wait()).status == "completed"
 
     assert adapter.closed == len(adapter.launches) == 1
 
@@ -345,7 +339,7 @@ async def test_a_run_with_an_internal_error_cancels_its_agent(monkeypatch: pytes
     """The caller need not cancel it, and the log has the error."""
     go_on = anyio.Event()
     adapter = FakeAdapter([Ask(name="read", first=go_on.wait), Pause()])
-    with anyio.fail_after(PATIENCE_S), capture_logs() as logged:
+    with capture_logs() as logged:
         async with Supervisor(MemoryStore()) as supervisor:
             handle = await supervisor.start(adapter, "go", policies=[OPEN])
             await anyio.wait_all_tasks_blocked()
@@ -369,7 +363,7 @@ async def test_an_internal_error_at_a_runs_start_or_end_is_raised_at_the_caller(
     """If a run fails before its start is recorded, its agent is not started."""
     adapter = FakeAdapter([MessageReceived(content="x"), Ask(name="read")])
     monkeypatch.setattr(part, step, breaks)
-    with anyio.fail_after(PATIENCE_S), pytest.raises(LookupError, match="a mistake of ours"):
+    with pytest.raises(LookupError, match="a mistake of ours"):
         await run_once(adapter, "go", policies=[OPEN])
 
     assert adapter.closed == len(adapter.launches) == opened
@@ -386,13 +380,12 @@ async def test_a_supervisor_with_an_internal_error_ends_its_runs_and_starts_no_o
         await breaks()
 
     monkeypatch.setattr(Ownership, "keep", breaks_then)
-    with anyio.fail_after(PATIENCE_S):
-        async with Supervisor(MemoryStore()) as supervisor:
-            handle = await supervisor.start(FakeAdapter([Pause()]), "go", policies=[OPEN])
-            go_on.set()
-            result = await handle.wait()
-            with pytest.raises(UsageError, match="not open"):
-                await supervisor.start(FakeAdapter(), "go", policies=[OPEN])
+    async with Supervisor(MemoryStore()) as supervisor:
+        handle = await supervisor.start(FakeAdapter([Pause()]), "go", policies=[OPEN])
+        go_on.set()
+        result = await handle.wait()
+        with pytest.raises(UsageError, match="not open"):
+            await supervisor.start(FakeAdapter(), "go", policies=[OPEN])
 
     assert (result.status, result.reason) == ("cancelled", "the supervisor failed: LookupError")
 
@@ -402,13 +395,12 @@ async def test_a_caller_at_the_gate_of_a_run_with_an_internal_error_is_told_to_s
 ) -> None:
     """The call is not in the event log, and never will be."""
     adapter = FakeAdapter([MessageReceived(content="x"), Pause()])
-    with anyio.fail_after(PATIENCE_S):
-        async with Supervisor(MemoryStore()) as supervisor:
-            handle = await supervisor.start(adapter, "go", policies=[OPEN])
-            await anyio.wait_all_tasks_blocked()
-            monkeypatch.setattr(RunRecorder, "flush", breaks)
-            answer = await adapter.launches[0].gate(ToolCall(id="c", name="read"))
-            with pytest.raises(LookupError):
-                await handle.wait()
+    async with Supervisor(MemoryStore()) as supervisor:
+        handle = await supervisor.start(adapter, "go", policies=[OPEN])
+        await anyio.wait_all_tasks_blocked()
+        monkeypatch.setattr(RunRecorder, "flush", breaks)
+        answer = await adapter.launches[0].gate(ToolCall(id="c", name="read"))
+        with pytest.raises(LookupError):
+            await handle.wait()
 
     assert (answer.allowed, answer.stop) == (False, True)

@@ -24,7 +24,6 @@ from proctor.supervisor.testing import (
     Stop,
     Together,
 )
-from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 BASH = Ask(id="c1", name="bash", input={"command": "ls"})
@@ -43,11 +42,10 @@ async def supervise(adapter: FakeAdapter, policy: Policy, **more: Any) -> Outcom
     publisher = FakePublisher()
     result: RunResult | None = None
     raised: BaseException | None = None
-    with anyio.fail_after(PATIENCE_S):
-        try:
-            result = await run_once(adapter, "go", policies=[policy], publishers=[publisher], **more)
-        except Exception as error:
-            raised = error
+    try:
+        result = await run_once(adapter, "go", policies=[policy], publishers=[publisher], **more)
+    except Exception as error:
+        raised = error
     return result, raised, publisher.events
 
 

@@ -25,7 +25,7 @@ from proctor.supervisor import (
     UsageError,
     run_once,
 )
-from proctor.supervisor.testing.fakes import PATIENCE_S, Ask, FakeAdapter, Pause
+from proctor.supervisor.testing.fakes import Ask, FakeAdapter, Pause
 from proctor.supervisor.watch.subscriptions import Subscriptions
 
 pytestmark = pytest.mark.anyio
@@ -52,11 +52,10 @@ async def test_no_more_runs_are_active_at_once_than_the_maximum() -> None:
             adapter = FakeAdapter([Ask(name="read", meanwhile=work)])
             await supervisor.start(adapter, "go", policies=[OPEN])
 
-    with anyio.fail_after(PATIENCE_S):
-        async with Supervisor(MemoryStore(), max_running=3) as supervisor, anyio.create_task_group() as tasks:
-            tasks.start_soon(start_all)
-            await anyio.wait_all_tasks_blocked()
-            go_on.set()
+    async with Supervisor(MemoryStore(), max_running=3) as supervisor, anyio.create_task_group() as tasks:
+        tasks.start_soon(start_all)
+        await anyio.wait_all_tasks_blocked()
+        go_on.set()
 
     assert most == 3
     assert supervisor.statistics().completed == 10
@@ -89,11 +88,10 @@ async def test_runs_that_wait_for_their_child_runs_do_not_count() -> None:
             for one in below:
                 tasks.start_soon(start, one)
 
-    with anyio.fail_after(PATIENCE_S):
-        async with supervisor:
-            await fan_out(*[partial(fan_out, leaf, through_another)] * 2)
-            assert supervisor.statistics().completed == 8
-            await fan_out(*[leaf] * 9)
+    async with supervisor:
+        await fan_out(*[partial(fan_out, leaf, through_another)] * 2)
+        assert supervisor.statistics().completed == 8
+        await fan_out(*[leaf] * 9)
 
     assert most == 2
     assert supervisor.statistics().completed == 17
@@ -148,12 +146,11 @@ async def test_all_subscriptions_end_with_the_supervisor() -> None:
         async for event in supervisor.subscribe(**what):
             seen[name].append(event)
 
-    with anyio.fail_after(PATIENCE_S):
-        async with anyio.create_task_group() as tasks, Supervisor(MemoryStore()) as supervisor:
-            tasks.start_soon(watch, supervisor, "all")
-            tasks.start_soon(lambda: watch(supervisor, "session", session_id="s"))
-            await anyio.wait_all_tasks_blocked()
-            await supervisor.start(saying(5), "go", policies=[OPEN], session_id="s")
+    async with anyio.create_task_group() as tasks, Supervisor(MemoryStore()) as supervisor:
+        tasks.start_soon(watch, supervisor, "all")
+        tasks.start_soon(lambda: watch(supervisor, "session", session_id="s"))
+        await anyio.wait_all_tasks_blocked()
+        await supervisor.start(saying(5), "go", policies=[OPEN], session_id="s")
 
     assert seen["all"] == seen["session"]
     assert isinstance(seen["all"][-1], TERMINAL)

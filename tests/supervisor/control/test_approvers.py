@@ -11,7 +11,7 @@ from proctor.policies.events import Event, ToolApprovalGranted, ToolApprovalRequ
 from proctor.policies.events.run_context import Capabilities, Tool
 from proctor.supervisor import MemoryStore, RunHandle, Supervisor, cancel_for_approval, pending, run_once
 from proctor.supervisor.ports.stored_types import ApprovalAnswer, ApprovalRequest
-from proctor.supervisor.testing.fakes import PATIENCE_S, Ask, FakeAdapter, FakeApprover, Pause
+from proctor.supervisor.testing.fakes import Ask, FakeAdapter, FakeApprover, Pause
 
 pytestmark = pytest.mark.anyio
 
@@ -251,9 +251,8 @@ async def test_an_unused_approval_for_one_call_is_used_if_the_new_policy_accepts
     call = {"tool_name": "bash", "tool_call_id": "x", "tool_input": {"n": 1}, "policy_name": "p"}
     async with Supervisor(store) as supervisor:
         handle = await supervisor.start(adapter, "go", policies=parse_policies({"name": "p"}), session_id="s")
-        with anyio.fail_after(PATIENCE_S):
-            request = await cancel_for_approval(store, handle, handle.run_id, call)
-            await handle.wait()
+        request = await cancel_for_approval(store, handle, handle.run_id, call)
+        await handle.wait()
         await supervisor.approve(request.approval_id, by=by)
     again = FakeAdapter([Ask(id="n1", name="bash", input={"n": 1})])
     policies = asking(approvers=["ana"])

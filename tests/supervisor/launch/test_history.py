@@ -16,7 +16,7 @@ from proctor.supervisor import MemoryStore, RunResult, Supervisor, UsageError, e
 from proctor.supervisor.api.run_once import create_run
 from proctor.supervisor.errors import ProviderError, ProviderUnavailableError, StoreError, UnknownSessionError
 from proctor.supervisor.ports.adapter import Launch, Provider
-from proctor.supervisor.testing.fakes import PATIENCE_S, Ask, FakeAdapter
+from proctor.supervisor.testing.fakes import Ask, FakeAdapter
 
 pytestmark = pytest.mark.anyio
 
@@ -103,8 +103,7 @@ async def test_a_run_that_ends_before_the_session_is_claimed_counts() -> None:
         return await usual(run, **owned)
 
     store = around(create_run=create)
-    with anyio.fail_after(PATIENCE_S):
-        await run_once(second, "go", store=store, run_id="second", **options)
+    await run_once(second, "go", store=store, run_id="second", **options)
 
     assert (len(first.ran), len(second.ran)) == (1, 0)
 
@@ -276,10 +275,9 @@ async def test_a_restarting_agent_can_be_cancelled() -> None:
     later = Hanging()
     async with Supervisor(store) as supervisor:
         handle = await supervisor.start(later, "go", policies=[OPEN], session_id="s")
-        with anyio.fail_after(PATIENCE_S):
-            await later.opening.wait()
-            await handle.cancel(reason="enough")
-            result = await handle.wait()
+        await later.opening.wait()
+        await handle.cancel(reason="enough")
+        result = await handle.wait()
 
     assert (result.status, later.closed, later.ran) == ("cancelled", 2, [])
 

@@ -84,14 +84,13 @@ async def test_a_start_cancelled_during_preflight_leaves_nothing(
             return await supervisor.execute(adapter, "r", policies=policies)
         return await supervisor.start(adapter, "go", policies=policies, **given)
 
-    with anyio.fail_after(PATIENCE_S):
-        async with Supervisor(store, max_running=1) as supervisor:
-            await cancelled(lambda: start(large()), watched.begun, by_task=by_task)
-            left = [(run.run_id, run.status, run.owner) for run in await store.runs()]
-            waiting = not watched.over.is_set()
-            watched.let.set()
-            await anyio.to_thread.run_sync(watched.over.wait, PATIENCE_S)
-            result = await (await start([OPEN])).wait()
+    async with Supervisor(store, max_running=1) as supervisor:
+        await cancelled(lambda: start(large()), watched.begun, by_task=by_task)
+        left = [(run.run_id, run.status, run.owner) for run in await store.runs()]
+        waiting = not watched.over.is_set()
+        watched.let.set()
+        await anyio.to_thread.run_sync(watched.over.wait, PATIENCE_S)
+        result = await (await start([OPEN])).wait()
 
     assert waiting
     assert left == ([("r", "created", None)] if created else [])
@@ -105,18 +104,17 @@ async def test_a_supervisor_can_be_closed_while_a_start_waits_for_preflight(monk
     """Both are cancelled. The close does not wait for the thread, and nothing is stored."""
     watched, store = Preflight(), MemoryStore()
     monkeypatch.setattr(plan, "preflight", watched)
-    with anyio.fail_after(PATIENCE_S):
-        async with (
-            anyio.create_task_group() as outer,
-            Supervisor(store) as supervisor,
-            anyio.create_task_group() as tasks,
-        ):
-            tasks.start_soon(lambda: supervisor.start(FakeAdapter(), "go", policies=large()))
-            await anyio.to_thread.run_sync(watched.begun.wait, PATIENCE_S)
-            outer.cancel_scope.cancel()
-        waiting = not watched.over.is_set()
-        watched.let.set()
-        await anyio.to_thread.run_sync(watched.over.wait, PATIENCE_S)
+    async with (
+        anyio.create_task_group() as outer,
+        Supervisor(store) as supervisor,
+        anyio.create_task_group() as tasks,
+    ):
+        tasks.start_soon(lambda: supervisor.start(FakeAdapter(), "go", policies=large()))
+        await anyio.to_thread.run_sync(watched.begun.wait, PATIENCE_S)
+        outer.cancel_scope.cancel()
+    waiting = not watched.over.is_set()
+    watched.let.set()
+    await anyio.to_thread.run_sync(watched.over.wait, PATIENCE_S)
 
     assert waiting
     assert await store.runs() == []

@@ -7,7 +7,6 @@ from contextlib import suppress
 from types import FrameType
 from typing import Any
 
-import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 from supervised import OPEN, Before
@@ -22,7 +21,7 @@ from proctor.supervisor.machine.machine import RunMachine
 from proctor.supervisor.machine.run_state import RunIdentity
 from proctor.supervisor.ports.stored_types import ApprovalAnswer
 from proctor.supervisor.run.actor import GateWaiters
-from proctor.supervisor.testing.fakes import PATIENCE_S, Ask, FakeAdapter, Pause
+from proctor.supervisor.testing.fakes import Ask, FakeAdapter, Pause
 
 CALL = ToolCall(id="c", name="read")
 REPORTS: dict[str, ev.Event] = {
@@ -255,7 +254,7 @@ async def test_cancelling_or_closing_returns_when_every_run_has_ended(how: str, 
     """Their ends are stored, and their agents released."""
     store = Before(ev.TERMINAL, a_while)
     adapter = FakeAdapter([Pause(0.01 if status == "completed" else None)], deaf=1, rung_s=0.01)
-    with anyio.fail_after(PATIENCE_S), suppress(KeyError):
+    with suppress(KeyError):
         async with Supervisor(store) as supervisor:
             handles = [await supervisor.start(adapter, "go", policies=[OPEN]) for _ in range(3)]
             if how == "cancel_all":

@@ -20,7 +20,6 @@ from proctor.supervisor.errors import ApprovalError, UsageError
 from proctor.supervisor.machine.event_factory import PriorSession
 from proctor.supervisor.ports.stored_types import ApprovalAnswer, ApprovalRequest
 from proctor.supervisor.testing import Ask, FakeAdapter, FakeApprover, FakePublisher, Pause, Together
-from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 ASKING = denying("request_approval")
@@ -163,8 +162,7 @@ async def test_an_approved_call_is_evaluated_again_in_the_current_state() -> Non
         return ApprovalAnswer(granted=True, by="ana")
 
     adapter = FakeAdapter([Together((BASH, Ask(id="c2", name="lock", first=was_requested.wait, meanwhile=lock)))])
-    with anyio.fail_after(PATIENCE_S):
-        result = await run_once(adapter, "go", policies=[policy], approver=approver)
+    result = await run_once(adapter, "go", policies=[policy], approver=approver)
 
     assert [call.name for call in adapter.ran] == ["lock"]
     assert len(of_type(result.events, ev.ToolApprovalGranted)) == 1
@@ -184,8 +182,7 @@ async def test_another_process_answers_through_the_store(granted: bool) -> None:
             await other.approve(request.approval_id, by="ana", reason="fine")
         else:
             await other.deny(request.approval_id, by="ana", tell="Use the staging host.")
-        with anyio.fail_after(PATIENCE_S):
-            result = await handle.wait()
+        result = await handle.wait()
 
     assert len(adapter.ran) == granted
     assert [e.by for e in of_type(result.events, ev.ToolApprovalGranted)] == ["ana"] * granted
@@ -230,17 +227,15 @@ async def test_a_pending_approval_whose_caller_has_left_is_withdrawn() -> None:
     adapter = FakeAdapter([Pause()])
     async with Supervisor(MemoryStore()) as supervisor:
         handle = await supervisor.start(adapter, "go", policies=[ASKING])
-        with anyio.fail_after(PATIENCE_S):
-            while not adapter.launches:
-                await checkpoint()
+        while not adapter.launches:
+            await checkpoint()
         gate: Any = adapter.launches[0].gate
         async with anyio.create_task_group() as client:
             client.start_soon(gate, ToolCall(id="c1", name="bash"))
             request = await until_held(supervisor)
             client.cancel_scope.cancel()
-        with anyio.fail_after(PATIENCE_S):
-            while supervisor.approvals():
-                await checkpoint()
+        while supervisor.approvals():
+            await checkpoint()
         with pytest.raises(ApprovalError, match="withdrawn"):
             await supervisor.approve(request.approval_id, by="ana")
         assert not handle.done
@@ -259,10 +254,9 @@ async def test_cancel_for_approval_ends_the_run_and_a_later_run_may_make_the_cal
     adapter = FakeAdapter([Pause()])
     async with Supervisor(store) as supervisor:
         handle = await supervisor.start(adapter, "go", policies=[OPEN])
-        with anyio.fail_after(PATIENCE_S):
-            target: Any = handle if by_handle else adapter
-            request = await cancel_for_approval(store, target, handle.run_id, fields)
-            first = await handle.wait()
+        target: Any = handle if by_handle else adapter
+        request = await cancel_for_approval(store, target, handle.run_id, fields)
+        first = await handle.wait()
         assert [r.approval_id for r in await inbox.pending(store)] == [request.approval_id]
         await supervisor.approve(request.approval_id, by="ana")
     types = [event.type for event in first.events]
@@ -274,10 +268,9 @@ async def test_cancel_for_approval_ends_the_run_and_a_later_run_may_make_the_cal
         [Ask(id="n1", name="bash", input=BASH.input), Ask(id="n3", name="bash", input=BASH.input), other]
     )
     run_id = await create_run(store, "go on", session_id=handle.session_id)
-    with anyio.fail_after(PATIENCE_S):
-        second = await execute_run(
-            store, again, run_id, policies=[ASKING], continuation="replay", approver=FakeApprover(False)
-        )
+    second = await execute_run(
+        store, again, run_id, policies=[ASKING], continuation="replay", approver=FakeApprover(False)
+    )
 
     assert [call.id for call in again.ran] == ["n1"]
     assert [event.type for event in again.launches[0].transcript][:2] == ["session_created", "run_started"]
@@ -311,9 +304,8 @@ async def test_parallel_pending_calls_are_answered_separately() -> None:
     adapter = FakeAdapter([Together(asks)])
     async with Supervisor(MemoryStore()) as supervisor:
         handle = await supervisor.start(adapter, "go", policies=[ASKING])
-        with anyio.fail_after(PATIENCE_S):
-            while len(supervisor.approvals()) < 4:
-                await anyio.lowlevel.checkpoint()
+        while len(supervisor.approvals()) < 4:
+            await anyio.lowlevel.checkpoint()
         for request in supervisor.approvals():
             if request.call.input["n"] % 2:
                 await supervisor.approve(request.approval_id, by="ana")
@@ -337,8 +329,7 @@ async def test_a_cancelling_rule_beside_an_approval_denies_at_once() -> None:
 async def test_without_an_approver_the_call_is_denied_at_once() -> None:
     """`run_once` without an approver and a store. Preflight warned, and observers get a request before the denial."""
     adapter, publisher = FakeAdapter([Ask(name="bash", input={"to": "prod"}), Ask(name="read")]), FakePublisher()
-    with anyio.fail_after(PATIENCE_S):
-        result = await run_once(adapter, "go", policies=[ASKING], publishers=[publisher])
+    result = await run_once(adapter, "go", policies=[ASKING], publishers=[publisher])
     (finding,) = [line for line in result.policy.metadata["findings"] if "nobody can answer" in line]
     kinds = (ev.ToolApprovalRequested, ev.ToolApprovalExpired, ev.ToolCallDenied)
     published: list[Any] = [event for event in publisher.events if isinstance(event, kinds)]
@@ -360,7 +351,7 @@ async def test_without_an_approver_and_with_cancel_on_timeout_the_run_is_cancell
         approval=Approval(timeout_s=900, on_timeout="cancel"),
     )
     adapter = FakeAdapter([Ask(name="bash"), Pause()])
-    with anyio.fail_after(PATIENCE_S), pytest.raises(PolicyViolationError, match="nobody can answer"):
+    with pytest.raises(PolicyViolationError, match="nobody can answer"):
         await run_once(adapter, "go", policies=[policy])
 
     assert adapter.ran == []
@@ -475,10 +466,9 @@ async def test_an_answer_counts_as_its_owner_recorded_it_even_after_the_run_has_
     approval = await store.approval(request.approval_id)
     assert approval is not None
     late = msgspec.structs.replace(approval, recorded=False, **mine)
-    with anyio.fail_after(PATIENCE_S):
-        if refusal is None:
-            assert (await wait_recorded(store, late)).recorded
-        else:
-            with pytest.raises(ApprovalError, match=refusal) as raised:
-                await wait_recorded(store, late)
-            assert not mine or (raised.value.kind, raised.value.approval) == ("answered", approval)
+    if refusal is None:
+        assert (await wait_recorded(store, late)).recorded
+    else:
+        with pytest.raises(ApprovalError, match=refusal) as raised:
+            await wait_recorded(store, late)
+        assert not mine or (raised.value.kind, raised.value.approval) == ("answered", approval)

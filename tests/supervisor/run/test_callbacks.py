@@ -25,7 +25,6 @@ from proctor.policies.rules.python_check import CheckContext
 from proctor.supervisor import MemoryStore, RunHandle, Supervisor, UsageError, create_run, execute_run, run_once
 from proctor.supervisor.run import callbacks
 from proctor.supervisor.testing import Ask, FakeAdapter, Step
-from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 NETS = Policy(name="p", on_violation="deny", nets=["require backup before delete"])
@@ -111,11 +110,10 @@ async def test_nets_are_added_to_and_removed_from_an_active_run() -> None:
     calls = ("1", "push"), ("join", "wait"), ("2", "push"), ("3", "push"), ("leave", "wait"), ("4", "push")
     adapter = FakeAdapter(steps(*((id, name, {}) for id, name in (*calls, ("back", "wait"), ("5", "push")))))
     policy = Policy(name="p", on_violation="deny", rules=[Check(check=meanwhile, tool="wait")])
-    with anyio.fail_after(PATIENCE_S):
-        async with Supervisor(MemoryStore()) as supervisor:
-            handles.append(await supervisor.start(adapter, "go", policies=[policy]))
-            await handles[0].wait_finished()
-            record = (await handles[0].wait()).events
+    async with Supervisor(MemoryStore()) as supervisor:
+        handles.append(await supervisor.start(adapter, "go", policies=[policy]))
+        await handles[0].wait_finished()
+        record = (await handles[0].wait()).events
     pushed = [call.id for call in adapter.ran if call.name == "push"]
     changes = [(event.type, event.name) for event in record if isinstance(event, NetJoined | NetLeft)]
     folded = compile_policy(policy).monitor()
@@ -139,16 +137,15 @@ async def test_an_added_net_belongs_to_its_run() -> None:
     line = "block rm"
     policy = Policy(name="p", on_violation="deny", nets=["block mv"])
     store = MemoryStore()
-    with anyio.fail_after(PATIENCE_S):
-        async with Supervisor(store) as supervisor:
-            first = FakeAdapter(steps(("1", "rm", {}), ("2", "mv", {})))
-            handle = await supervisor.start(first, "go", policies=[policy])
-            handle.add_net(line)
-            handle.remove_net("block mv")
-            await handle.wait_finished()
-            second = FakeAdapter(steps(("3", "rm", {}), ("4", "mv", {})))
-            again = await supervisor.start(second, "go", policies=[policy], session_id=handle.session_id)
-            await again.wait_finished()
+    async with Supervisor(store) as supervisor:
+        first = FakeAdapter(steps(("1", "rm", {}), ("2", "mv", {})))
+        handle = await supervisor.start(first, "go", policies=[policy])
+        handle.add_net(line)
+        handle.remove_net("block mv")
+        await handle.wait_finished()
+        second = FakeAdapter(steps(("3", "rm", {}), ("4", "mv", {})))
+        again = await supervisor.start(second, "go", policies=[policy], session_id=handle.session_id)
+        await again.wait_finished()
     ran = [call.name for adapter in (first, second) for call in adapter.ran]
     folded = compile_policy(policy).monitor()
     for event in [*(await handle.wait()).events, *(await again.wait()).events]:
@@ -212,8 +209,7 @@ async def test_a_check_that_raises_or_times_out_denies_its_call(
 
     policy = Policy(name="p", on_violation="deny", rules=[Check(id="asked", check=check)])
     adapter = FakeAdapter([Ask(name="x")])
-    with anyio.fail_after(PATIENCE_S):
-        result = await run_once(adapter, "go", policies=[policy])
+    result = await run_once(adapter, "go", policies=[policy])
     over.set()
 
     assert adapter.ran == []

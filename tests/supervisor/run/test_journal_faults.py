@@ -18,7 +18,6 @@ from proctor.supervisor import Cancel, MemoryStore, ProviderUnavailableError, St
 from proctor.supervisor.run.journal import CAPACITY
 from proctor.supervisor.run.provider_session import TURN
 from proctor.supervisor.testing import Ask, Crash, FakeAdapter, FaultyStore, Pause
-from proctor.supervisor.testing.fakes import PATIENCE_S
 from tests.supervised import OPEN, Before, Speaking, denying, record_of
 
 pytestmark = pytest.mark.anyio
@@ -77,11 +76,10 @@ async def test_a_slow_and_failing_store_keeps_the_log_in_order(seed: int) -> Non
     dice = random.Random(seed)
     store, count = Dawdling(dice, fails=dice.choice([0, 0.02, 0.2])), dice.randrange(1, 4 * TURN)
     error = None
-    with anyio.fail_after(PATIENCE_S):
-        try:
-            result = await run_once(Torrent(deltas(count)), "go", policies=[OPEN], store=store)
-        except StoreError as raised:
-            error, result = raised, raised.partial
+    try:
+        result = await run_once(Torrent(deltas(count)), "go", policies=[OPEN], store=store)
+    except StoreError as raised:
+        error, result = raised, raised.partial
     stored = await record_of(store)
     stored_deltas = [event.delta for event in stored if isinstance(event, ev.MessageStreamed)]
 
@@ -103,7 +101,7 @@ async def test_a_slow_and_failing_store_keeps_the_log_in_order(seed: int) -> Non
 async def test_a_run_whose_log_lacks_an_event_has_failed_and_its_log_ends(steps: list[ev.Event]) -> None:
     """Even if the store can't store the end itself. The caller learns which event is missing."""
     store = MemoryStore()
-    with anyio.fail_after(PATIENCE_S), pytest.raises(StoreError, match=UNSTORABLE) as raised:
+    with pytest.raises(StoreError, match=UNSTORABLE) as raised:
         await run_once(Torrent(steps), "go", policies=[OPEN], store=store)
     stored = await record_of(store)
 
@@ -138,8 +136,7 @@ async def test_a_provider_that_never_waits_does_not_block_other_runs() -> None:
         await short.wait()
         taken = torrent.taken
         await chatty.cancel()
-        with anyio.fail_after(PATIENCE_S):
-            result = await chatty.wait()
+        result = await chatty.wait()
 
     assert taken < 100 * TURN
     assert result.status == "cancelled"
@@ -156,7 +153,7 @@ async def test_an_agent_that_never_waits_is_cancelled_with_eager_tasks() -> None
     loop.set_task_factory(getattr(asyncio, "eager_task_factory"))  # noqa: B009 - of Python 3.12
     policy = Policy(name="p", limits=Limits(max_total_tokens=5))
     endless = chain([ev.TokenUsageUpdated(input_tokens=10)], repeat(ev.MessageStreamed(delta="x")))
-    with anyio.fail_after(PATIENCE_S), pytest.raises(PolicyViolationError):
+    with pytest.raises(PolicyViolationError):
         await run_once(Torrent(endless), "go", policies=[policy])
 
 
@@ -168,7 +165,7 @@ async def test_a_caller_cancelled_at_any_checkpoint_leaves_a_complete_log(after:
     adapter = FakeAdapter(
         [ev.MessageReceived(content="a"), Ask(name="read"), Ask(name="bash"), *(Pause() for _ in steps)]
     )
-    with anyio.fail_after(PATIENCE_S), anyio.CancelScope() as caller:
+    with anyio.CancelScope() as caller:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_cancel_after, after, caller)
             with suppress(PolicyViolationError):
@@ -197,8 +194,7 @@ async def test_an_invalid_command_harms_no_run() -> None:
         await store.send_command(Cancel(scope="label", value="nothing"))
         await store.send_command(Cancel(scope="run", value="nobody"))
         await store.send_command(Cancel(scope="run", value=handle.run_id, reason="enough"))
-        with anyio.fail_after(PATIENCE_S):
-            result = await handle.wait()
+        result = await handle.wait()
 
     assert (result.status, result.reason) == ("cancelled", "enough")
 
@@ -218,7 +214,7 @@ async def test_a_store_that_fails_once_denies_and_cancels_and_has_a_complete_log
     store = FaultyStore(fails_at)
     adapter = FakeAdapter(STEPS)
     result = None
-    with anyio.fail_after(PATIENCE_S), suppress(StoreError, PolicyViolationError):
+    with suppress(StoreError, PolicyViolationError):
         result = await run_once(adapter, "go", policies=[denying(action)], store=store)
     events = await record_of(store)
 
@@ -236,7 +232,7 @@ async def test_a_store_that_stays_broken_allows_no_call_and_raises_at_the_caller
     """Calls fail closed."""
     store = FaultyStore(fails_at, stays_broken=True)
     adapter = FakeAdapter(STEPS)
-    with anyio.fail_after(PATIENCE_S), pytest.raises(StoreError, match="disk is full"):
+    with pytest.raises(StoreError, match="disk is full"):
         await run_once(adapter, "go", policies=[denying("deny")], store=store)
     recorded = {e.tool_call_id for e in await record_of(store) if isinstance(e, ev.ToolCallStarted)}
 
@@ -247,7 +243,7 @@ async def test_the_agent_is_cancelled_even_if_the_violation_cannot_be_stored() -
     """`policy_violation` is stored before the cancel; if the store fails, the cancel is sent anyway."""
     store = Before(ev.PolicyViolated, StoreError("no room for violations"))
     adapter = FakeAdapter([Ask(name="bash"), Pause()], gate="none")
-    with anyio.fail_after(PATIENCE_S), pytest.raises(PolicyViolationError):
+    with pytest.raises(PolicyViolationError):
         await run_once(adapter, "go", policies=[denying("cancel")], store=store)
 
     assert adapter.steps_taken == ["interrupt"]
@@ -262,7 +258,7 @@ async def test_a_run_whose_start_cannot_be_recorded_starts_no_agent() -> None:
             prepared.append(self)
 
     adapter = Noting()
-    with anyio.fail_after(PATIENCE_S), pytest.raises(StoreError):
+    with pytest.raises(StoreError):
         await run_once(adapter, "go", policies=[OPEN], store=FaultyStore(1))
 
     assert (prepared, adapter.launches) == ([], [])

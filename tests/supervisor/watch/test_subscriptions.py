@@ -16,7 +16,7 @@ from proctor.adapters.stores.sqlite.file import copy_store
 from proctor.policies.events import Event, MessageReceived, RecordPruned, RunCancelled, RunStarted
 from proctor.policies.events.run_context import RunContext
 from proctor.supervisor import MemoryStore, Store, StoreError, Supervisor, UsageError, run_once
-from proctor.supervisor.testing.fakes import PATIENCE_S, FakeAdapter
+from proctor.supervisor.testing.fakes import FakeAdapter
 from proctor.supervisor.watch.subscriptions import Subscriptions
 
 pytestmark = pytest.mark.anyio
@@ -27,8 +27,7 @@ async def test_a_subscription_starts_when_it_is_entered() -> None:
     async with Supervisor(MemoryStore()) as supervisor, supervisor.subscribe() as events:
         handle = await supervisor.start(FakeAdapter([MessageReceived(content="x")]), "go", policies=[OPEN])
         result = await handle.wait()
-        with anyio.fail_after(PATIENCE_S):
-            seen = [await anext(events) for _ in result.events]
+        seen = [await anext(events) for _ in result.events]
 
     assert seen == list(result.events)
 
@@ -79,13 +78,12 @@ async def test_a_reader_ends_when_another_task_closes_the_subscription(leads: bo
         async def read() -> None:
             seen.extend([event async for event in events])
 
-        with anyio.fail_after(PATIENCE_S):
-            async with anyio.create_task_group() as reading:
-                reading.start_soon(read)
-                await anyio.wait_all_tasks_blocked()
-                with pytest.raises(UsageError, match="read by one task at a time"):
-                    await anext(events)
-                await events.aclose()
+        async with anyio.create_task_group() as reading:
+            reading.start_soon(read)
+            await anyio.wait_all_tasks_blocked()
+            with pytest.raises(UsageError, match="read by one task at a time"):
+                await anext(events)
+            await events.aclose()
         tasks.cancel_scope.cancel()
 
     assert seen == []
@@ -120,8 +118,7 @@ async def test_a_subscription_includes_runs_of_other_processes(tmp_path: Path) -
                 )
                 for event in await run(supervisor, session_id)
             ]
-            with anyio.fail_after(PATIENCE_S):
-                seen = [await anext(events) for _ in expected]
+            seen = [await anext(events) for _ in expected]
 
     def by_place(events: list[Event]) -> list[tuple[str, int]]:
         return sorted((event.session_id, event.seq) for event in events)
@@ -144,16 +141,15 @@ async def test_events_stored_while_a_subscription_is_entered_are_delivered_once(
                 await there.append([MessageReceived(session_id="s", run_id="r", content=str(number))])
 
         seen: list[int] = []
-        with anyio.fail_after(PATIENCE_S):
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(write)
-                async with watching.subscribe(after="now") as events:
-                    entered = await here.last_seq("s")
-                    await there.append([MessageReceived(session_id="s", run_id="r", content="after")])
-                    async for event in events:
-                        seen.append(event.seq)
-                        if event.seq == count + 2:
-                            break
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(write)
+            async with watching.subscribe(after="now") as events:
+                entered = await here.last_seq("s")
+                await there.append([MessageReceived(session_id="s", run_id="r", content="after")])
+                async for event in events:
+                    seen.append(event.seq)
+                    if event.seq == count + 2:
+                        break
 
     assert seen == list(range(seen[0], count + 3))
     assert 1 < seen[0] <= entered + 1
@@ -162,18 +158,17 @@ async def test_events_stored_while_a_subscription_is_entered_are_delivered_once(
 async def test_closing_the_store_of_a_subscription_raises_its_own_error() -> None:
     """Not a group of errors."""
     store = MemoryStore()
-    with anyio.fail_after(PATIENCE_S):
-        async with anyio.create_task_group() as tasks:
-            supervisor = Supervisor(store)
+    async with anyio.create_task_group() as tasks:
+        supervisor = Supervisor(store)
 
-            async def close() -> None:
-                await anyio.wait_all_tasks_blocked()
-                await store.aclose()
+        async def close() -> None:
+            await anyio.wait_all_tasks_blocked()
+            await store.aclose()
 
-            async with supervisor, supervisor.subscribe() as events:
-                tasks.start_soon(close)
-                with pytest.raises(StoreError, match="closed"):
-                    await anext(events)
+        async with supervisor, supervisor.subscribe() as events:
+            tasks.start_soon(close)
+            with pytest.raises(StoreError, match="closed"):
+                await anext(events)
 
 
 async def test_an_ended_run_can_be_followed_to_its_end_from_any_cursor() -> None:
@@ -181,14 +176,11 @@ async def test_an_ended_run_can_be_followed_to_its_end_from_any_cursor() -> None
     store = MemoryStore()
     events = (await run_once(FakeAdapter(), "go", policies=[OPEN], store=store)).events
     async with Supervisor(store) as supervisor:
-        with anyio.fail_after(PATIENCE_S):
-            for after in (0, 2, events[-1].seq):
-                seen = [event async for event in supervisor.subscribe(run_id=events[0].run_id, after=after)]
-                assert seen == [event for event in events if event.seq > after]
-            for place, expected in (("start", list(events)), ("now", [])):
-                assert [
-                    event async for event in supervisor.subscribe(run_id=events[0].run_id, after=place)
-                ] == expected
+        for after in (0, 2, events[-1].seq):
+            seen = [event async for event in supervisor.subscribe(run_id=events[0].run_id, after=after)]
+            assert seen == [event for event in events if event.seq > after]
+        for place, expected in (("start", list(events)), ("now", [])):
+            assert [event async for event in supervisor.subscribe(run_id=events[0].run_id, after=place)] == expected
 
 
 def places(events: list[Event]) -> list[tuple[str, int]]:
@@ -198,11 +190,10 @@ def places(events: list[Event]) -> list[tuple[str, int]]:
 async def take(count: int, hub: Subscriptions | Supervisor, **what: Any) -> tuple[list[Event], Any]:
     """This many events, and the cursor after them."""
     seen: list[Event] = []
-    with anyio.fail_after(PATIENCE_S):
-        async with hub.subscribe(**what) as events:
-            while len(seen) < count:
-                seen.append(await anext(events))
-            return seen, events.cursor
+    async with hub.subscribe(**what) as events:
+        while len(seen) < count:
+            seen.append(await anext(events))
+        return seen, events.cursor
 
 
 async def write(store: Store, count: int, *sessions: str, run_id: str = "r") -> None:
@@ -240,14 +231,13 @@ async def test_leaving_and_resuming_repeatedly_misses_nothing() -> None:
             seen[name] += found
             await anyio.lowlevel.checkpoint()
 
-    with anyio.fail_after(PATIENCE_S):
-        async with anyio.create_task_group() as tasks:
-            await write(store, 1, "s", "t")
-            tasks.start_soon(write, store, 60, "s")
-            tasks.start_soon(write, store, 60, "t")
-            tasks.start_soon(follow, "all", 122, "start")
-            tasks.start_soon(lambda: follow("session", 61, 0, session_id="s"))
-            tasks.start_soon(lambda: follow("run", 61, 0, run_id="r_t"))
+    async with anyio.create_task_group() as tasks:
+        await write(store, 1, "s", "t")
+        tasks.start_soon(write, store, 60, "s")
+        tasks.start_soon(write, store, 60, "t")
+        tasks.start_soon(follow, "all", 122, "start")
+        tasks.start_soon(lambda: follow("session", 61, 0, session_id="s"))
+        tasks.start_soon(lambda: follow("run", 61, 0, run_id="r_t"))
 
     assert sorted(places(seen["all"])) == [(name, n) for name in "st" for n in range(1, 62)]
     assert places(seen["session"]) == [event for event in places(seen["all"]) if event[0] == "s"]
@@ -268,8 +258,7 @@ async def test_a_tenants_subscription_has_the_events_of_all_its_runs_and_no_othe
         async with supervisor.subscribe(tenant="acme", after="now") as events:
             await run("other")
             mine = await run("acme")
-            with anyio.fail_after(PATIENCE_S):
-                live = [await anext(events) for _ in mine]
+            live = [await anext(events) for _ in mine]
             cursor = events.cursor
         again = await run("acme")
         stored, _ = await take(len(before + mine + again), supervisor, tenant="acme")
@@ -294,16 +283,15 @@ async def test_a_cancelled_leader_leaves_nobody_waiting() -> None:
         seen.extend(event.seq for event in (await take(5, hub, session_id="s"))[0])
 
     scopes = [anyio.CancelScope() for _ in range(5)]
-    with anyio.fail_after(PATIENCE_S):
-        async with anyio.create_task_group() as tasks:
-            for scope in scopes:
-                tasks.start_soon(wait_for_ever, scope)
-                await anyio.wait_all_tasks_blocked()
-            tasks.start_soon(listen)
-            for scope in scopes:
-                await anyio.wait_all_tasks_blocked()
-                scope.cancel()
-                await write(store, 1, "s")
+    async with anyio.create_task_group() as tasks:
+        for scope in scopes:
+            tasks.start_soon(wait_for_ever, scope)
+            await anyio.wait_all_tasks_blocked()
+        tasks.start_soon(listen)
+        for scope in scopes:
+            await anyio.wait_all_tasks_blocked()
+            scope.cancel()
+            await write(store, 1, "s")
 
     assert seen == [1, 2, 3, 4, 5]
     assert hub.subscribers == 0
@@ -321,10 +309,9 @@ async def test_a_run_that_another_process_ends_is_followed_to_its_end() -> None:
                 await anyio.lowlevel.checkpoint()
             await store.append([RunCancelled(session_id="s", run_id="r")])
 
-        with anyio.fail_after(PATIENCE_S):
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(end)
-                seen = [event.seq async for event in hub.subscribe(run_id="r")]
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(end)
+            seen = [event.seq async for event in hub.subscribe(run_id="r")]
 
         assert seen == [1, 2]
 
@@ -409,14 +396,13 @@ async def test_a_subscriber_misses_nothing_after_an_older_copy_replaced_the_stor
             await anyio.wait_all_tasks_blocked()
             await append(text)
 
-    with anyio.fail_after(PATIENCE_S):
-        async with subscriptions.subscribe() as unread, subscriptions.subscribe() as first:
-            await waits_for(first, "lost")
-            vars(store).update({name: vars(copy)[name] for name in ("_records", "_sessions", "_runs")})
-            for n in range(grown):
-                await append(f"{n}")
-            async with subscriptions.subscribe(after="now") as new:
-                await waits_for(new, "new")
-            for each in (unread, first):
-                with pytest.raises(StoreError, match="older copy took its place"):
-                    await anext(each)
+    async with subscriptions.subscribe() as unread, subscriptions.subscribe() as first:
+        await waits_for(first, "lost")
+        vars(store).update({name: vars(copy)[name] for name in ("_records", "_sessions", "_runs")})
+        for n in range(grown):
+            await append(f"{n}")
+        async with subscriptions.subscribe(after="now") as new:
+            await waits_for(new, "new")
+        for each in (unread, first):
+            with pytest.raises(StoreError, match="older copy took its place"):
+                await anext(each)

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 from click.testing import CliRunner
 
@@ -15,7 +14,6 @@ from proctor.adapters.agents.acp.adapter import AcpAdapter
 from proctor.adapters.agents.acp.probe import BY_COMMAND, BY_EDIT, ProbeReport, probe
 from proctor.adapters.cli.app import app
 from proctor.supervisor.errors import ProviderError, UsageError
-from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 
@@ -90,8 +88,7 @@ async def probed(make: Callable[[Path], AcpAdapter], tmp_path: Path) -> ProbeRep
     """The report of a probe."""
     folder = tmp_path / "probed"
     folder.mkdir()
-    with anyio.fail_after(PATIENCE_S):
-        return await probe(make, folder)
+    return await probe(make, folder)
 
 
 EARLY = {"call": "c0", "kind": "edit", "run": f"touch {BY_COMMAND}", "asks": False}

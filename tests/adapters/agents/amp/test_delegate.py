@@ -12,7 +12,6 @@ from amp_bench import permission
 from proctor.adapters.agents.amp.adapter import GateSocket, open_gate_socket
 from proctor.adapters.agents.amp.translation import their_names
 from proctor.supervisor.ports.adapter import GateAnswer
-from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 
@@ -26,8 +25,7 @@ async def started(
 ) -> subprocess.CompletedProcess[bytes]:
     """The delegate as a client starts it."""
     environment = {"PATH": os.environ["PATH"], "AGENT": "amp", "AGENT_TOOL_NAME": "Bash", **env}
-    with anyio.fail_after(PATIENCE_S):
-        return await anyio.run_process([str(socket.program)], input=given, env=environment, check=False)
+    return await anyio.run_process([str(socket.program)], input=given, env=environment, check=False)
 
 
 @pytest.mark.parametrize("answer", [GateAnswer(allowed=True), GateAnswer(allowed=False, tell_model="Not here.")])

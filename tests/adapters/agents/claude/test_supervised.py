@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 
 from proctor.adapters.agents.scripted.adapter import ScriptedAdapter
@@ -11,7 +10,6 @@ from proctor.adapters.stores import MemoryStore
 from proctor.policies import Policy, PolicyViolationError, merge_policies, parse_policies
 from proctor.policies.events import MessageSent, ToolCallDenied, ToolCallStarted
 from proctor.supervisor.api.run_once import run_once
-from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = [pytest.mark.claude, pytest.mark.anyio]
 
@@ -28,7 +26,7 @@ async def test_a_subagents_cost_ends_the_run_while_it_works(bench: Any) -> None:
     api.say(api.reply(api.bash("tail -f /dev/null --sleep-interval=9202"), input_tokens=100_000), sub=True)
     limits = policy(limits={"max_cost_usd": 0.1})
 
-    with anyio.fail_after(PATIENCE_S), pytest.raises(PolicyViolationError) as caught:
+    with pytest.raises(PolicyViolationError) as caught:
         await run_once(bench.adapter("Bash", "Agent"), "go", policies=[limits], run_id="cost")
 
     assert "max_cost_usd" in [violation.kind for violation in caught.value.violations]
@@ -42,7 +40,7 @@ async def test_a_client_that_never_answers_is_ended_at_the_deadline(bench: Any, 
     client.chmod(0o755)
     limits = policy(limits={"max_duration_ms": 1500})
 
-    with anyio.fail_after(PATIENCE_S), pytest.raises(PolicyViolationError) as caught:
+    with pytest.raises(PolicyViolationError) as caught:
         await run_once(bench.adapter(cli_path=str(client)), "go", policies=[limits], run_id="mute")
 
     assert [violation.kind for violation in caught.value.violations] == ["max_duration_ms"]

@@ -230,7 +230,7 @@ async def test_a_killed_workers_session_is_continued_by_another(
             first.kill()
             assert not psutil.wait_procs(clients, PATIENCE_S)[1]  # otherwise one of them requests the API again
         api.say(api.reply(call), api.reply(api.text("done")))
-        with working(place, **there), anyio.fail_after(PATIENCE_S):
+        with working(place, **there):
             again = await waiting_approval(store, f"{handle.run_id}.2")
             assert not processes.exists("effect.txt")
             await fleet.approve(again.request.approval_id, by="ana")

@@ -230,23 +230,21 @@ async def test_a_start_waits_until_the_one_before_has_finished(tmp_path: Path, s
     """Starts in other homes do not wait, and a cancelled one leaves its turn to the next."""
     (tmp_path / "other").mkdir()
     env = {"CODEX_HOME": str(tmp_path)}
-    with anyio.fail_after(PATIENCE_S):
-        first = await turn_to_start(env)
-        (await turn_to_start({"CODEX_HOME": str(tmp_path / "other")})).release()
-        assert not start_waits.is_set()
-        await cancelled_start(env, start_waits)
-        first.release()
-        first.release()
-        (await turn_to_start(env)).release()
+    first = await turn_to_start(env)
+    (await turn_to_start({"CODEX_HOME": str(tmp_path / "other")})).release()
+    assert not start_waits.is_set()
+    await cancelled_start(env, start_waits)
+    first.release()
+    first.release()
+    (await turn_to_start(env)).release()
 
 
 async def test_starts_wait_for_those_with_the_same_database_folder(tmp_path: Path, start_waits: anyio.Event) -> None:
     """Two homes may share one."""
     shared = {"CODEX_SQLITE_HOME": str(tmp_path / "shared")}
-    with anyio.fail_after(PATIENCE_S):
-        first = await turn_to_start({"HOME": str(tmp_path / "a"), **shared})
-        await cancelled_start({"HOME": str(tmp_path / "b"), **shared}, start_waits)
-        first.release()
+    first = await turn_to_start({"HOME": str(tmp_path / "a"), **shared})
+    await cancelled_start({"HOME": str(tmp_path / "b"), **shared}, start_waits)
+    first.release()
 
 
 @pytest.mark.codex

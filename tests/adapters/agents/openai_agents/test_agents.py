@@ -13,7 +13,6 @@ from proctor.adapters import OpenAIAgentsAdapter
 from proctor.policies import Deny, Limits, Policy, PolicyViolationError, parse_policies
 from proctor.policies.events import MessageStreamed, ToolCallCompleted, ToolCallFailed, ToolCallStarted, TurnStarted
 from proctor.supervisor import MemoryStore, ProviderError, ProviderUnavailableError, Supervisor, UsageError, run_once
-from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytest.importorskip("openai", reason="the OpenAI Agents SDK is not installed: pip install '.[openai-agents]'")
 import openai
@@ -366,13 +365,12 @@ async def test_a_run_is_cancelled_while_a_tool_runs(api: Any, worker: Making, st
         await anyio.sleep_forever()
         raise AssertionError
 
-    with anyio.fail_after(PATIENCE_S):
-        async with Supervisor(MemoryStore()) as supervisor:
-            adapter = OpenAIAgentsAdapter(worker(tools=[wait]), stream=stream)
-            handle = await supervisor.start(adapter, "go", policy=OPEN)
-            await reached.wait()
-            await handle.cancel()
-            result = await handle.wait()
+    async with Supervisor(MemoryStore()) as supervisor:
+        adapter = OpenAIAgentsAdapter(worker(tools=[wait]), stream=stream)
+        handle = await supervisor.start(adapter, "go", policy=OPEN)
+        await reached.wait()
+        await handle.cancel()
+        result = await handle.wait()
 
     assert result.status == "cancelled"
     assert [event.tool_call_id for event in result.events if isinstance(event, ToolCallFailed)] == ["1"]

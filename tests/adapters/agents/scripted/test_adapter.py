@@ -13,7 +13,6 @@ from proctor.policies import events as ev
 from proctor.policies.events.calls import ToolCall
 from proctor.supervisor.ports.adapter import GateAnswer
 from proctor.supervisor.testing.adapter_fixture import Drive, Driven
-from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 
@@ -111,8 +110,7 @@ async def test_parallel_calls_are_proposed_in_order_and_run_concurrently() -> No
     async def three() -> str:
         return await meet("three", "one")
 
-    with anyio.fail_after(PATIENCE_S):
-        done = await play(PARALLEL, tools={"one": one, "three": three}, refuse={"two"})
+    done = await play(PARALLEL, tools={"one": one, "three": three}, refuse={"two"})
 
     assert [(call.id, call.turn) for call in done.proposed] == [("a", 1), ("b", 1), ("c", 1)]
     assert [len(done.outcomes(call_id)) for call_id in "abc"] == [1, 0, 1]
@@ -131,8 +129,7 @@ async def test_a_pending_call_does_not_block_parallel_ones() -> None:
     async def three() -> None:
         ran.set()
 
-    with anyio.fail_after(PATIENCE_S):
-        done = await play(PARALLEL, tools={"one": str, "two": str, "three": three}, answer=hold)
+    done = await play(PARALLEL, tools={"one": str, "two": str, "three": three}, answer=hold)
 
     assert all(done.outcomes(call_id) for call_id in "abc")
 
@@ -209,8 +206,7 @@ async def test_a_background_process_lives_on_and_ends_with_the_run() -> None:
       - {call: bash, input: {command: "sleep 71002 & echo $!"}}
       - {call: bash, input: {command: "pgrep -f 'sleep 71002' >/dev/null || ps ax | grep -q '[s]leep 71002'"}}
     """
-    with anyio.fail_after(PATIENCE_S):
-        done = await play(script)
+    done = await play(script)
 
     assert [event.type for event in done.events if "tool_call" in event.type] == ["tool_call_completed"] * 2
     assert not running("sleep 71002")
@@ -232,8 +228,7 @@ async def test_cancelling_ends_the_stream(phase: str) -> None:
     script, moment = CANCEL_AT[phase]
     adapter = ScriptedAdapter(script, tools={"wait": anyio.sleep_forever})
 
-    with anyio.fail_after(PATIENCE_S):
-        done = await Drive(adapter, cancel_when=lambda event: event.type == moment).run()
+    done = await Drive(adapter, cancel_when=lambda event: event.type == moment).run()
 
     assert done.steps_taken == ["interrupt"]
     assert done.error is None

@@ -147,9 +147,8 @@ def message(session_id: str, text: str) -> MessageReceived:
 
 
 async def _until(connection: psycopg.Connection, sql: str) -> None:
-    with anyio.fail_after(PATIENCE_S):
-        while connection.execute(sql).fetchone() != (1,):
-            await anyio.sleep(0.01)
+    while connection.execute(sql).fetchone() != (1,):
+        await anyio.sleep(0.01)
 
 
 async def test_a_transaction_that_commits_last_is_ordered_last_and_not_missed(place: tuple[str, str]) -> None:
@@ -168,12 +167,11 @@ async def test_a_transaction_that_commits_last_is_ordered_last_and_not_missed(pl
             seen = [entry.position async for entry in store.log()]
             slow.execute(TAKE_TURN)
             slow.execute(STORED)
-            with anyio.fail_after(PATIENCE_S):
-                async with anyio.create_task_group() as tasks:
-                    tasks.start_soon(store.append, [message("u", "waits")])
-                    await _until(looking, WAITING)
-                    between = [entry.position async for entry in store.log(after=seen[-1])]
-                    slow.commit()
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(store.append, [message("u", "waits")])
+                await _until(looking, WAITING)
+                between = [entry.position async for entry in store.log(after=seen[-1])]
+                slow.commit()
             after = [(entry.position, entry.session_id) async for entry in store.log(after=seen[-1])]
 
         assert seen == [1, 2]
@@ -191,13 +189,12 @@ async def test_commands_are_numbered_in_the_order_of_commits(place: tuple[str, s
         async def order(store: PostgresStore) -> None:
             numbers.extend([await store.send_command(Cancel(scope="all")) for _ in range(8)])
 
-        with anyio.fail_after(PATIENCE_S):
-            async with anyio.create_task_group() as tasks:
-                for store in (one, other, one, other):
-                    tasks.start_soon(order, store)
-                while len(seen) < 32:
-                    after = seen[-1] if seen else 0
-                    seen.extend(found.number for found in await one.commands(after=after))
+        async with anyio.create_task_group() as tasks:
+            for store in (one, other, one, other):
+                tasks.start_soon(order, store)
+            while len(seen) < 32:
+                after = seen[-1] if seen else 0
+                seen.extend(found.number for found in await one.commands(after=after))
 
         assert seen == sorted(numbers) == list(range(1, 33))
 
@@ -224,9 +221,8 @@ async def test_a_stored_event_wakes_each_waiter_once(place: tuple[str, str]) -> 
             for n in range(30):
                 before = wakes
                 await store.append([message("s", str(n))])
-                with anyio.fail_after(PATIENCE_S):
-                    while wakes < before + 2:
-                        await anyio.sleep(0.005)
+                while wakes < before + 2:
+                    await anyio.sleep(0.005)
             looks = 2 * (1 + time.monotonic() - began)
             tasks.cancel_scope.cancel()
 
@@ -244,17 +240,16 @@ async def test_two_writers_to_the_same_sessions_leave_no_gap_and_no_reader_behin
             for n in range(25):
                 await store.append([message(name, f"{n}") for name in order])
 
-        with anyio.fail_after(PATIENCE_S):
-            async with anyio.create_task_group() as tasks:
-                for _ in range(2):
-                    tasks.start_soon(append, one, names)
-                    tasks.start_soon(append, other, names[::-1])
-                position = 0
-                while len(seen) < 4 * 25 * 4:
-                    async for entry in one.log(after=position):
-                        assert entry.position == position + 1
-                        position = entry.position
-                        seen.append((entry.session_id, entry.seq))
+        async with anyio.create_task_group() as tasks:
+            for _ in range(2):
+                tasks.start_soon(append, one, names)
+                tasks.start_soon(append, other, names[::-1])
+            position = 0
+            while len(seen) < 4 * 25 * 4:
+                async for entry in one.log(after=position):
+                    assert entry.position == position + 1
+                    position = entry.position
+                    seen.append((entry.session_id, entry.seq))
 
         for name in names:
             assert [seq for session_id, seq in seen if session_id == name] == list(range(1, 101))
@@ -301,8 +296,7 @@ async def test_a_suspended_process_loses_its_locks(place: tuple[str, str], lock:
         await store.append([MessageReceived(session_id="s")])
         stopped: Any = await anyio.to_thread.run_sync(partial(store._address.connect, "proctor stopped"))
         with standing_still(stopped, lock, where):
-            with anyio.fail_after(PATIENCE_S):
-                await store.append([MessageReceived(session_id="s")])
+            await store.append([MessageReceived(session_id="s")])
             stopped.close()
 
         assert await store.last_seq("s") == 2

@@ -32,7 +32,7 @@ from proctor.supervisor import MemoryStore, StoreError, Supervisor, answer, run_
 from proctor.supervisor.ports.budget_ledger import Reservation
 from proctor.supervisor.ports.processes import machine
 from proctor.supervisor.ports.stored_types import ApprovalAnswer, Owner, RunFilter, RunInfo
-from proctor.supervisor.testing.fakes import PATIENCE_S, Ask, FakeAdapter, Pause, Step
+from proctor.supervisor.testing.fakes import Ask, FakeAdapter, Pause, Step
 from proctor.supervisor.testing.store_fixture import kind_of_refusal
 from tests.whole_records import place_of
 
@@ -41,8 +41,7 @@ OPEN = Policy(name="open")
 
 
 async def run(store: SQLiteStore, steps: Sequence[Step]) -> Any:
-    with anyio.fail_after(PATIENCE_S):
-        return await run_once(FakeAdapter(steps), "go", policies=[OPEN], store=store, session_id="s")
+    return await run_once(FakeAdapter(steps), "go", policies=[OPEN], store=store, session_id="s")
 
 
 def check_gapless(events: Sequence[ev.Event]) -> None:
@@ -102,7 +101,7 @@ async def test_a_file_locked_during_a_run_denies_the_call_and_ends_the_run(tmp_p
 
     async with SQLiteStore(path, busy_timeout_s=0.05) as store:
         adapter = FakeAdapter([Ask(id="c1", name="read", first=lock), Ask(id="c2", name="read")])
-        with anyio.fail_after(PATIENCE_S), pytest.raises(StoreError, match="is locked by another process"):
+        with pytest.raises(StoreError, match="is locked by another process"):
             await run_once(adapter, "go", policies=[OPEN], store=store, session_id="s")
         other.execute("ROLLBACK")
         other.close()
