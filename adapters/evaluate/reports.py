@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -260,6 +261,7 @@ class SarifReport:
         self._version = version
         self._rules: dict[tuple[str, str], dict[str, Any]] = {}
         self._results: list[dict[str, Any]] = []
+        self._fingerprints: Counter[str] = Counter()
 
     def add(self, session: TraceSession, report: judge.SessionReport) -> None:
         for violation in report.violations:
@@ -275,7 +277,7 @@ class SarifReport:
                 level=_LEVELS.get(violation.action, "warning"),
                 message={"text": f"expected {expected(violation)}; {actual(violation)}"},
                 locations=[place],
-                partialFingerprints={"sessionCallRule/v1": f"{session.id}/{where}/{violation.rule}"},
+                partialFingerprints={"sessionCallRule/v1": self._fingerprint(session.id, where, violation.rule)},
                 properties={"policy": violation.policy, "action": violation.action, "seq": violation.seq},
             )
 
@@ -290,7 +292,7 @@ class SarifReport:
             level="warning" if case.undecided else "error",
             message={"text": f"{case.name}: {case.wrong}"},
             locations=[{"physicalLocation": {"artifactLocation": {"uri": _uri(case.file)}}}],
-            partialFingerprints={"case/v1": f"{case.file}/{case.kind}/{case.name}"},
+            partialFingerprints={"case/v1": self._fingerprint(case.file, case.kind, case.name)},
         )
 
     def json(self) -> bytes:
@@ -298,6 +300,13 @@ class SarifReport:
         driver = {"name": "proctor", "version": self._version, "rules": list(self._rules.values())}
         run = {"tool": {"driver": driver}, "results": self._results, "columnKind": "utf16CodeUnits"}
         return msgspec.json.encode({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]})
+
+    def _fingerprint(self, *what: str) -> str:
+        """What a result is known by in later reports; its number if it is not the first, as of a reused call id."""
+        found = "/".join(what)
+        self._fingerprints[found] += 1
+        number = self._fingerprints[found]
+        return found if number == 1 else f"{found}/{number}"
 
     def _add(self, key: tuple[str, str], rule: dict[str, Any], **result: Any) -> None:
         self._rules.setdefault(key, rule)

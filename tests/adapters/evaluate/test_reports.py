@@ -220,6 +220,19 @@ def test_sarif_has_a_result_for_each_violation(session: TraceSession) -> None:
     assert first["message"]["text"] == "expected `verify` before `pay`; `verify` never completed"
 
 
+def test_sarif_tells_the_calls_of_a_reused_id_apart(session: TraceSession) -> None:
+    """Code-scanning pages take results of one fingerprint for one; the first keeps its own if more come later."""
+    fingerprints = []
+    for calls in ((violation(seq=5),), (violation(seq=5), violation(seq=9), violation("other", seq=9))):
+        sarif = SarifReport("1")
+        sarif.add(session, report_of(session, *calls))
+        (run,) = json.loads(sarif.json())["runs"]
+        fingerprints.append([result["partialFingerprints"]["sessionCallRule/v1"] for result in run["results"]])
+
+    first = "monday/c2/verify-first"
+    assert fingerprints == [[first], [first, f"{first}/2", "monday/c2/other"]]
+
+
 def test_sarif_without_violations_is_a_document_too() -> None:
     """So code-scanning pages clear their earlier results."""
     (run,) = json.loads(SarifReport("1").json())["runs"]
