@@ -183,12 +183,12 @@ class ShellAdapter:
     async def open(self, launch: Launch) -> AsyncIterator[Provider]:
         """Evaluate the line part by part, then run it; leaving ends every process it started."""
         commands = Subprocesses(launch.mark)
-        stream = EventStream()
+        provider = TaskProvider(launch, commands)
         admits = launch.options.options.get("dynamic") is True
         named = launch.options.options.get("named") or ()
-        agent = ShellAgent(launch.prompt, stream, commands, launch.gate, admits, named)
+        agent = ShellAgent(launch.prompt, provider.stream, commands, launch.gate, admits, named)
         run = partial(agent.run, self._workspace, timeout_s=self._timeout_s)
-        async with at_work(TaskProvider(stream, launch, commands), run) as provider:
+        async with at_work(provider, run):
             yield provider
 
 

@@ -129,36 +129,47 @@ class RpcSession(ClientSession, RpcHandler, Generic[RpcT]):
         self.report_bad_line(line, "message")
 
 
-INTERRUPT_S = 5.0
 GIVE_UP_S = 1.0
 
 
 class TaskProvider:
-    """Reports the events of one job, and ends it by cancelling `scope`; `failure` is the error that ended it.
+    """Passes on what one job sends to `stream`, and ends it by cancelling `scope`; `failure` is the error that ended
+    it.
 
     The `commands` that the job runs end before its stream does. A tool that blocks its thread cannot be ended; the
     stream ends without it.
     """
 
-    def __init__(self, stream: EventStream, launch: Launch, commands: Subprocesses | None = None) -> None:
-        self._stream = stream
-        self._commands = commands
-        self._gate = CallGate(launch, stream, rewrites=True, on_failure=self.fail)
+    what: ClassVar[str] = "the agent"
+    """Who has failed, in the error of a job that raised."""
+    interrupt_s: ClassVar[float] = 5.0
+    """Seconds an interrupt may take."""
+
+    def __init__(self, launch: Launch, commands: Subprocesses | None = None) -> None:
+        self.launch = launch
+        self.stream = EventStream()
         self.scope = anyio.CancelScope()
         self.failure: Exception | None = None
+        self._commands = commands
+        self._gate = CallGate(launch, self.stream, rewrites=True, on_failure=self.fail)
         self._thread = threading.get_ident()
 
     def events(self) -> AsyncIterator[Event]:
         """The stream; see Provider."""
-        return self._stream.events()
+        return self.stream.events()
+
+    @property
+    def tree(self) -> ProcessTree | None:
+        """The processes that the job starts; None for a job that starts none."""
+        return None if self._commands is None else self._commands.tree
 
     def cancel_steps(self) -> Sequence[CancelStep]:
         """Cancel the job; if it does not end, end what it started and abandon it; see Provider."""
-        if self._commands is None:
+        if self.tree is None:
             last = [CancelStep(name="leave", act=self._leave, bound_s=GIVE_UP_S)]
         else:
-            last = process_cancel_steps(self._commands.tree, ended=self._abandon)
-        return [CancelStep(name="interrupt", act=self._interrupt, bound_s=INTERRUPT_S), *last]
+            last = process_cancel_steps(self.tree, ended=self._abandon)
+        return [CancelStep(name="interrupt", act=self.interrupt, bound_s=self.interrupt_s), *last]
 
     async def propose(self, call: ToolCall) -> GateAnswer:
         """The gate's answer; an answer that stops the run, or a gate that fails, ends the job at its next wait, so
@@ -188,15 +199,20 @@ class TaskProvider:
         except BaseException as raised:  # on asyncio, SystemExit that leaves a task ends the event loop
             self.failure = self.failure or own_error(raised)
         finally:
-            if self._commands is not None:
-                await self._commands.end()
-                self.failure = self._commands.tampered or self.failure
-            self._stream.close(None if self.failure is None else provider_error(self.failure))
+            await self.end_processes()
+            self.stream.close(None if self.failure is None else provider_error(self.failure, self.what))
         if self._commands is not None and self._commands.tampered is not None:
             raise self._commands.tampered  # also where the job has said that it is done, and nobody reads on
 
-    async def _interrupt(self) -> dict[str, Any] | None:
-        seen = None if self._commands is None else {"seen": self._commands.tree.alive()}
+    async def end_processes(self) -> None:
+        """End what the job has started, before the stream ends."""
+        if self._commands is not None:
+            await self._commands.end()
+            self.failure = self._commands.tampered or self.failure
+
+    async def interrupt(self) -> dict[str, Any] | None:
+        """Cancel the job; returns its processes."""
+        seen = None if self.tree is None else {"seen": self.tree.alive()}
         self.scope.cancel()
         return seen
 
@@ -205,8 +221,8 @@ class TaskProvider:
         return {"left": "the agent did not end when it was cancelled"}
 
     async def _abandon(self) -> None:
-        self._stream.close()
-        self._stream.abandon()
+        self.stream.close()
+        self.stream.abandon()
 
 
 @asynccontextmanager

@@ -11,44 +11,42 @@ from typing import Any, TypeAlias
 import anyio
 import msgspec
 
-from proctor.policies.events import ErrorOccurred, Event, RunCompleted
+from proctor.policies.events import ErrorOccurred, RunCompleted
 from proctor.policies.events.run_context import Capabilities, RunContext
 from proctor.policies.policy import Policy
 from proctor.supervisor.api.supervisor import Supervisor
-from proctor.supervisor.errors import ProviderError, UsageError
+from proctor.supervisor.errors import UsageError
 from proctor.supervisor.launch.launch import new_id
-from proctor.supervisor.ports.adapter import CancelStep, Launch, LaunchOptions, Provider
+from proctor.supervisor.ports.adapter import Launch, LaunchOptions, Provider
 from proctor.supervisor.ports.store import Store
 
-from ..kit.gate import EventStream
 from ..kit.launch_options import USAGE, NoLaunchOptions, policy_parts, uncounted
-from ..kit.process_tree import ProcessTree, process_cancel_steps
-from ..kit.provider import helpers, provider_error
+from ..kit.process_tree import ProcessTree
+from ..kit.provider import TaskProvider, at_work, provider_error
 from .downstream import Downstream, Upstream, offered_tools
 from .messages import Incoming, Outgoing, named_keys
 from .relay import Relay, SharedByConnections
 from .tools import Naming, Visibility, trusts, with_annotations
 
-INTERRUPT_S = 3.0
-CONNECTION = "the connection to the MCP server"
 KEYS = "keys"
 """The launch option with the keys of inputs that the policy names."""
 
 
-class ProxySession:
+class ProxySession(TaskProvider):
     """A Provider: an adapter's clients, served until they have gone, or the run is ended."""
 
+    what = "the connection to the MCP server"
+    interrupt_s = 3.0
+
     def __init__(self, launch: Launch, adapter: McpProxyAdapter) -> None:
-        self._mark = launch.mark
+        super().__init__(launch)
         self._adapter = adapter
-        self._stream = EventStream()
-        self._scope = anyio.CancelScope()
         self._relays: set[Relay] = set()
         self._tree = ProcessTree(mark=launch.mark)
         numbers = count(1)
         self._shared = SharedByConnections(
             gate=launch.gate,
-            report=self._stream.send_and_wait,
+            report=self.stream.send_and_wait,
             naming=adapter.naming,
             visibility=Visibility(launch.narrow, adapter.offered),
             new_id=lambda: f"call-{next(numbers)}",
@@ -56,41 +54,27 @@ class ProxySession:
             keys=frozenset(launch.options.options.get(KEYS, ())),
         )
 
-    def events(self) -> AsyncIterator[Event]:
-        """The stream; see Provider."""
-        return self._stream.events()
+    @property
+    def tree(self) -> ProcessTree:
+        """The server's processes."""
+        return self._tree
 
-    def cancel_steps(self) -> Sequence[CancelStep]:
-        """Answer what is open and hang up; then the server's processes. See Provider."""
-        return [
-            CancelStep(name="interrupt", act=self._interrupt, bound_s=INTERRUPT_S),
-            *process_cancel_steps(self._tree, ended=self._abort),
-        ]
+    async def serve(self) -> None:
+        """Serve the clients."""
+        await self._adapter.downstream.accept(self._serve)
 
-    async def work(self) -> None:
-        """Serve; whatever happens, the server's processes end first and the stream then."""
-        error: ProviderError | None = None
-        try:
-            with self._scope:
-                await self._adapter.downstream.accept(self._serve)
-        except Exception as failure:
-            error = provider_error(failure, CONNECTION)
-        finally:
-            with anyio.CancelScope(shield=True):
-                if self._tree.snapshot():
-                    await self._tree.kill()
-            if error is None:
-                self._stream.send_nowait(RunCompleted())
-            self._stream.close(error)
-
-    def abandon(self) -> None:
-        """Note that nobody reads the stream any more."""
-        self._stream.abandon()
+    async def end_processes(self) -> None:
+        """End the server's processes; the run is over then, unless it has failed."""
+        with anyio.CancelScope(shield=True):
+            if self._tree.snapshot():
+                await self._tree.kill()
+        if self.failure is None:
+            self.stream.send_nowait(RunCompleted())
 
     async def _serve(self, client: tuple[Incoming, Outgoing]) -> None:
         relay: Relay | None = None
         try:
-            async with self._adapter.upstream.connect(self._mark) as server:
+            async with self._adapter.upstream.connect(self.launch.mark) as server:
                 relay = Relay(self._shared, client, server)
                 self._relays.add(relay)
                 try:
@@ -98,26 +82,23 @@ class ProxySession:
                 finally:
                     self._relays.discard(relay)
         except Exception as failure:
-            error = provider_error(failure, CONNECTION)
+            error = provider_error(failure, self.what)
             if relay is not None:
                 await relay.answer_for_the_server(str(error))
             if self._adapter.downstream.ends_with_client:
                 raise error from failure
             self._adapter.warn(str(error))
-            await self._stream.send_and_wait(ErrorOccurred(code=error.code, message=str(error)))
+            await self.stream.send_and_wait(ErrorOccurred(code=error.code, message=str(error)))
 
-    async def _interrupt(self) -> dict[str, Any]:
+    async def interrupt(self) -> dict[str, Any]:
+        """Answer what is open, and hang up."""
         seen = self._tree.snapshot()
         async with anyio.create_task_group() as tasks:  # a client that does not read holds up no other
             for relay in self._relays:
                 tasks.start_soon(relay.drain)
         await self._adapter.downstream.flush()
-        self._scope.cancel()
+        self.scope.cancel()
         return {"seen": seen}
-
-    async def _abort(self) -> None:
-        self._stream.close()
-        self._stream.abandon()
 
 
 class McpProxyAdapter(NoLaunchOptions):
@@ -165,12 +146,11 @@ class McpProxyAdapter(NoLaunchOptions):
     async def open(self, launch: Launch) -> AsyncIterator[Provider]:
         """Take clients; leaving ends their connections and the server's processes."""
         session = ProxySession(launch, self)
-        async with helpers() as tasks:
-            tasks.start_soon(session.work)
+        async with at_work(session, session.serve):
             try:
                 yield session
             finally:
-                session.abandon()
+                session.stream.abandon()
 
 
 NOT_COUNTED = USAGE | {"max_turns"}

@@ -31,7 +31,6 @@ from proctor.supervisor.run.tasks import awaitable
 
 from ...kit.client_tools import KNOWN
 from ...kit.function_tools import MOSTLY, tools_given
-from ...kit.gate import EventStream
 from ...kit.launch_options import NoLaunchOptions, limit_options
 from ...kit.process_tree import home_of
 from ...kit.provider import TaskProvider, at_work
@@ -42,9 +41,8 @@ from .gate import LoopGate
 @asynccontextmanager
 async def looping(launch: Launch, loop: Callable[[LoopGate], Awaitable[None]]) -> AsyncIterator[Provider]:
     """Run a loop under a gate of its own; leaving cancels it."""
-    stream = EventStream()
-    provider = TaskProvider(stream, launch)
-    async with at_work(provider, partial(loop, LoopGate(launch, stream, provider))):
+    provider = TaskProvider(launch)
+    async with at_work(provider, partial(loop, LoopGate(provider))):
         yield provider
 
 
@@ -185,8 +183,8 @@ class FrameworkAdapter(ABC):
 class Supervised(LoopGate):
     """The gate of a block of code; after the block, `result` has the run's result."""
 
-    def __init__(self, launch: Launch, stream: EventStream, provider: TaskProvider, supervisor: Supervisor) -> None:
-        super().__init__(launch, stream, provider)
+    def __init__(self, provider: TaskProvider, supervisor: Supervisor) -> None:
+        super().__init__(provider)
         self.supervisor = supervisor
         self._result: RunResult | None = None
 
@@ -273,9 +271,10 @@ def _split_options(policies: Sequence[Policy] | None, options: Mapping[str, Any]
 @asynccontextmanager
 async def _running(block: _Block, handle: RunHandle, gate: Supervised) -> AsyncIterator[None]:
     """Run the block's body; its exception is the run's, and a cancel from outside ends the run."""
-    left = False
+    provider, left = block.provider, False
+    assert provider is not None
     try:
-        with block.provider.scope:
+        with provider.scope:
             yield
             await gate.complete()
         left = True
@@ -285,7 +284,7 @@ async def _running(block: _Block, handle: RunHandle, gate: Supervised) -> AsyncI
         if not left:
             with anyio.CancelScope(shield=True):
                 await handle.cancel(reason="the block was cancelled")
-        block.stream.close(block.provider.failure or block.failed)
+        provider.stream.close(provider.failure or block.failed)
 
 
 def _contains(failure: Exception, error: Exception) -> bool:
@@ -300,16 +299,13 @@ class _Block(NoLaunchOptions):
 
     def __init__(self, tools: tuple[Tool, ...] | None, model: str | None) -> None:
         self.capabilities: Capabilities = loop_capabilities(tools, model)
-        self.stream = EventStream()
         self.failed: Exception | None = None
-        self._launch: Launch | None = None
+        self.provider: TaskProvider | None = None
         self._open = anyio.Event()
-        self.provider: TaskProvider
 
     @asynccontextmanager
     async def open(self, launch: Launch) -> AsyncIterator[Provider]:
-        self.provider = TaskProvider(self.stream, launch)
-        self._launch = launch
+        self.provider = TaskProvider(launch)
         self._open.set()
         yield self.provider
 
@@ -319,9 +315,7 @@ class _Block(NoLaunchOptions):
             tasks.start_soon(self._open_when_over, handle)
             await self._open.wait()
             tasks.cancel_scope.cancel()
-        if self._launch is None:
-            return None
-        return Supervised(self._launch, self.stream, self.provider, supervisor)
+        return None if self.provider is None else Supervised(self.provider, supervisor)
 
     async def _open_when_over(self, handle: RunHandle) -> None:
         await handle.wait_finished()

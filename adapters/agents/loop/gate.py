@@ -217,30 +217,28 @@ class LoopGate:
     A call runs only after the gate has allowed it, with the input of the answer.
     """
 
-    def __init__(self, launch: Launch, stream: EventStream, provider: TaskProvider) -> None:
-        self._launch = launch
-        self._stream = stream
+    def __init__(self, provider: TaskProvider) -> None:
         self._provider = provider
         self._turns = Turns()
         self._beginning = anyio.Lock()
         self._numbers = itertools.count(1)
-        self.calls = AllowedCalls(stream)
+        self.calls = AllowedCalls(provider.stream)
         self.output: Any = None
 
     @property
     def run_id(self) -> str:
         """The id of this loop's run."""
-        return self._launch.run_id
+        return self._provider.launch.run_id
 
     @property
     def session_id(self) -> str:
         """The id of the session that the run belongs to."""
-        return self._launch.session_id
+        return self._provider.launch.session_id
 
     @property
     def launch(self) -> Launch:
         """The options the run was started with."""
-        return self._launch
+        return self._provider.launch
 
     @property
     def turn_number(self) -> int:
@@ -250,7 +248,7 @@ class LoopGate:
     @property
     def transcript(self) -> tuple[ev.Event, ...]:
         """The events of the session before this run, for a loop that continues it."""
-        return self._launch.transcript
+        return self._provider.launch.transcript
 
     @overload
     def tool(self, function: Callable[P, Awaitable[T]], /) -> Callable[P, Awaitable[T]]: ...
@@ -395,7 +393,7 @@ class LoopGate:
 
     def narrow(self, tools: Sequence[str]) -> list[str]:
         """The tools that could be called now; offer the model only these."""
-        return self._launch.narrow(list(tools))
+        return self._provider.launch.narrow(list(tools))
 
     def check_thread(self) -> None:
         """Raises UsageError in another thread than the run's."""
@@ -410,7 +408,7 @@ class LoopGate:
     async def report(self, event: ev.Event) -> None:
         """Report any other event; see `proctor.policies.events`. Raises as `check_thread` does."""
         self.check_thread()
-        await self._stream.send_and_wait(event)
+        await self._provider.stream.send_and_wait(event)
         await checkpoint()  # where the run was cancelled because of the event, the loop ends here
 
     async def _begun(self) -> None:

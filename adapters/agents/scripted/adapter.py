@@ -233,9 +233,9 @@ class ScriptedAdapter(NoLaunchOptions):
                 write_file(workspace / path, content)
             commands = Subprocesses(launch.mark)
             tools = Toolbox(workspace, commands, self._tools, timeout_s=self._command_timeout_s)
-            stream = EventStream()
-            agent = ScriptedAgent(self.script, stream, tools, launch.gate if self._gated else None)
-            async with at_work(TaskProvider(stream, launch, commands), agent.play) as provider:
+            provider = TaskProvider(launch, commands)
+            agent = ScriptedAgent(self.script, provider.stream, tools, launch.gate if self._gated else None)
+            async with at_work(provider, agent.play):
                 yield provider
 
 
