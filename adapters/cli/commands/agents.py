@@ -29,7 +29,7 @@ from ..options import (
     store_option,
     with_command,
 )
-from ..output import console, echo, echo_json, note, output_option, output_parameter, written_to
+from ..output import console, echo, echo_hanging, echo_json, note, output_option, output_parameter, written_to
 
 if TYPE_CHECKING:
     from ...agents.acp.probe import ProbeReport
@@ -131,6 +131,7 @@ def _as_json(row: Row) -> dict[str, object]:
 
 def _table(rows: Sequence[Row]) -> None:
     from rich.table import Table
+    from rich.text import Text
 
     from ...matrix import COLUMNS, cells, missing
 
@@ -143,11 +144,16 @@ def _table(rows: Sequence[Row]) -> None:
     for column in sorted(columns, key=lambda column: -widths[column[0]]):
         if sum(widths.values()) + len(widths) > out.width:  # the widest columns are wrapped first
             widths[column[0]] = max(len(word) for cell in column for word in cell.split())
-    for title, width in widths.items():
-        table.add_column(title, width=width)
-    for line in lines:
-        table.add_row(*line)
-    out.print(table)
+    if sum(widths.values()) + len(widths) > out.width:
+        for name, *line in lines:
+            values = ", ".join(f"{title} {cell}" for title, cell in zip(titles[1:], line, strict=True))
+            echo_hanging(out, Text(f"{name}: {values}"), 4)
+    else:
+        for title, width in widths.items():
+            table.add_column(title, width=width)
+        for line in lines:
+            table.add_row(*line)
+        out.print(table)
     out.print("\n* declared by the adapter; no test has shown it")
     lacking = [(row.spec, lack) for row in rows if (lack := missing(row.spec))]
     if lacking:

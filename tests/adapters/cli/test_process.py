@@ -357,6 +357,18 @@ def test_a_terminal_of_80_columns_is_enough(cli: Any, place: Path) -> None:
     assert {line[:4] for line in plain.splitlines() if "word" in line} == {"  in", "even"}
 
 
+@pytest.mark.parametrize("columns", [30, 60])
+def test_a_narrow_terminal_shows_every_capability_of_an_adapter(columns: int) -> None:
+    """Below the table's least width, each adapter has lines of its own."""
+    _, shown = on_terminal("adapters", program=[warm_proctor()], columns=columns, NO_COLOR="1")
+    lines = ESCAPE.sub("", shown).split("\n")
+    words = " ".join(" ".join(lines).split())
+
+    assert [line for line in lines[: lines.index("")] if len(line) > columns] == []
+    assert "codex: gate all, rewrite no, denial continues, usage per turn, cost no, children yes, resume yes" in words
+    assert "…" not in shown
+
+
 def test_a_long_line_of_a_failure_is_wrapped_and_indented(place: Path) -> None:
     """On a terminal, for each field and each call; elsewhere a line stays a line."""
     words = "word " * 40
