@@ -94,7 +94,6 @@ ROOMS = (
     "redundancy_checks",
     "questions",
     "refinement",
-    "certificate",
     "replaying",
     "session_search",
     "alphabet",

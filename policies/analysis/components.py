@@ -151,14 +151,6 @@ class Component:
         """The steps that were taken for it."""
         return 0
 
-    @property
-    def size(self) -> int:
-        """How many states are numbered."""
-        return 1
-
-    def forget(self) -> None:
-        """Drop the remembered answers; states keep their numbers."""
-
     def watches_end(self, call: InputClass) -> bool:
         """Whether it makes a difference to it how such a call ends."""
         return bool(self.ends_as(call))
@@ -260,14 +252,6 @@ class RuleComponent(Component):
             if isinstance(self.machine, NetMachine) and max(moment.state.marking.values(), default=0) > MOST_TOKENS:
                 self.beyond.add(self._numbers[key])
         return self._numbers[key]
-
-    @property
-    def size(self) -> int:
-        return len(self.moments)
-
-    def forget(self) -> None:
-        self._memo = defaultdict(dict)
-        self._numbers, self.moments = dict(self._numbers), list(self.moments)
 
     def in_flight(self, call: InputClass, at: RuleMoment, slot: int = 0, variant: int = 0) -> CallState:
         """A call of the class, as the machine looks at it."""
@@ -439,10 +423,6 @@ class LimitComponent(Component):
         self.runs = entry.limit.scope == "run"
         self.refuses_later = entry.action == "deny"
         self.start = 0 if self._calls else 1
-
-    @property
-    def size(self) -> int:
-        return self._most + 2
 
     def level(self, at: int, call: InputClass) -> int:
         reported = at > self._most and self._action == WARN

@@ -174,7 +174,7 @@ class Graph(RuleComponent):
                     after = self.after(state, mask, ending)
                     found[Move(state, mask, after)] = None
                     yield mask, (1, 0), after
-            if self.size > MAX_STATES:
+            if len(self.moments) > MAX_STATES:
                 yield 0, (0, 0), None
 
         return tuple(found) if shortest(self.start, steps).steps is None else None
@@ -182,12 +182,12 @@ class Graph(RuleComponent):
     @property
     def states(self) -> range:
         """All that calls can lead to, as far as that was looked at."""
-        return range(self.size if self.moves is not None else 0)
+        return range(len(self.moments) if self.moves is not None else 0)
 
     @property
     def changes(self) -> bool:
         """Whether calls make any difference."""
-        return self.moves is None or self.size > 1
+        return self.moves is None or len(self.moments) > 1
 
     @cached_property
     def admitted(self) -> frozenset[int]:

@@ -153,7 +153,8 @@ class SessionAnswer(msgspec.Struct, kw_only=True):
         context: The run's context in that session, as far as a `when` or a path looks at it.
         explored: Figures: `classes` of calls, `states`, `depth` in calls, and `bounded`: what the search took for
             granted, one sentence each.
-        certificates: What `analysis.certificate.check` verifies, one for each rule that a proof is about.
+        certificates: What a proof stands on, one for each rule that it is about: the states that were reached, or
+            what the stack has that is as strict.
     """
 
     verdict: ClassVar[Literal["proved", "refuted", "unknown"]]

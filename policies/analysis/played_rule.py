@@ -4,7 +4,6 @@ searches of one question share.
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from copy import copy
 from typing import Any, NamedTuple
 
 import msgspec
@@ -84,18 +83,8 @@ class SplitComponent(Component):
         reached = {move(self.others, other, n) for other in others for n in range(ways)}
         return self._number(move(self.followed, followed, 0), frozenset(reached))
 
-    @property
-    def size(self) -> int:
-        return len(self.states)
-
     def mask(self, call: InputClass) -> int:
         return self.followed.mask(call)
-
-    def forget(self) -> None:
-        self._memo, self._numbers, self.states = defaultdict(dict), dict(self._numbers), list(self.states)
-        self.followed, self.others = copy(self.followed), copy(self.others)
-        self.followed.forget()
-        self.others.forget()
 
     def _of_other(self, call: InputClass) -> bool:
         return not self._paths.isdisjoint(call.wild)

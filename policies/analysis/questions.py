@@ -25,11 +25,10 @@ from ..values.globs import is_plain
 from ..values.json_values import text_of
 from ..values.paths import path_steps
 from ..values.work_budget import Work
-from .certificate import NothingCertificate
 from .components import LEVELS, WARN, Standard
 from .findings import Proved, Refuted, Unknown
 from .played_rule import PlayedRule, Setting, Side
-from .refinement import Implication, PropertyPart, implied
+from .refinement import Implication, NothingCertificate, PropertyPart, implied
 from .replaying import Replayed
 from .values import are_covered, atoms_of, candidates, depend_on_directories, documents, is_member, literals
 

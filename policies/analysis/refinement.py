@@ -2,7 +2,9 @@
 
 The search begins without any rule of the stack, so that every session is let through. A session that it finds is
 replayed on the whole stack: if it gets through, it is the answer, and a shortest one, as fewer rules let more
-through. If not, a rule that refused it joins the search. A proof with some rules of the stack holds for all.
+through. If not, a rule that refused it joins the search. A proof with some rules of the stack holds for all; its
+certificate is an inductive invariant: a set of states with the first one, which no step leaves, and in none of which
+the property is broken.
 """
 
 from __future__ import annotations
@@ -11,27 +13,34 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
+from msgspec.structs import replace
+
 from ..monitor.program import Program
 from ..monitor.usage import TokenMeter
+from ..policy import Policy
 from ..rules.memory import SessionFacts, UserText
 from ..rules.python_check import Check
-from ..stack.merge import BudgetEntry, LimitEntry
+from ..stack.merge import BudgetEntry, LimitEntry, price_tables
 from ..values.globs import matcher
 from ..values.work_budget import OutOfWork
 from .alphabet import Alphabet
-from .certificate import (
-    BOUNDED_BY,
-    AmountCertificate,
-    BudgetCertificate,
-    Certificate,
-    ProofCertificate,
-    SameRuleCertificate,
+from .components import (
+    ASK,
+    DENY,
+    IN_FLIGHT,
+    LEVELS,
+    WARN,
+    BudgetComponent,
+    Component,
+    LimitComponent,
+    RuleComponent,
+    Standard,
+    overlaps,
 )
-from .components import IN_FLIGHT, BudgetComponent, Component, LimitComponent, RuleComponent, overlaps
 from .explorer import Explored, SearchEndedError
 from .played_rule import PlayedRule, Setting, Side
 from .replaying import Replayed, ShortSessions, replay, replay_amount
-from .session_search import SessionProduct, SessionStep, ending_alike, explore
+from .session_search import SessionProduct, SessionStep, State, ending_alike, explore
 
 FOLLOWED = 2
 """How many values of a key are followed one by one at most, beside all others together."""
@@ -356,3 +365,106 @@ class _Refinement:
             bounded=tuple(bounded),
             **more,
         )
+
+
+class ProofCertificate(NamedTuple):
+    """The rules, the calls and the states of one proof: that a stack's rules imply one rule of a property."""
+
+    product: SessionProduct
+    states: frozenset[State]
+
+
+class SameRuleCertificate(NamedTuple):
+    """A rule of the stack that is, word by word, one of the property, and their actions."""
+
+    mine: PlayedRule
+    rule: PlayedRule
+    standard: Standard
+
+    def holds(self) -> bool:
+        mine, rule, standard = self
+        as_strict = not standard.widened and _as_strict(mine.rule.action, rule.rule.action, standard)
+        names = mine.clause.scope.same_names(rule.clause.scope) and mine.virtual_tools == rule.virtual_tools
+        only_warns = standard.strict and isinstance(rule.clause.record, Check)  # it may answer a `Refuse` that warns
+        return as_strict and names and not only_warns and mine.sentence == rule.sentence
+
+
+class AmountCertificate(NamedTuple):
+    """Limits of the stack that together end a run before it exceeds one of the property, or the very same limit; by
+    the prices of both policies.
+    """
+
+    mine: tuple[LimitEntry, ...]
+    limit: LimitEntry
+    standard: Standard
+    stack: Policy
+    property: Policy
+
+    def holds(self) -> bool:
+        mine, limit, standard, stack, property = self
+        money, bounding = limit.kind.is_money, [(limit.name,), *BOUNDED_BY.get(limit.name, [])]
+        if tuple(entry.name for entry in mine) not in bounding or (money and not _costs_no_less(stack, property)):
+            return False
+        if all(entry.action == "cancel" for entry in mine):  # a run that ends uses no more
+            wide = all(entry.limit.scope == "session" or limit.limit.scope == "run" for entry in mine)
+            return wide and sum(entry.limit.max for entry in mine) <= limit.limit.max
+        alike = [(e.name, e.limit.max, e.limit.scope) for e in (*mine, limit)]
+        agreed = mine[0].action == limit.action == "request_approval" and not standard.widened
+        same = len(mine) == len(set(alike)) == 1 and (not money or _costs_no_less(property, stack))
+        return same and (mine[0].action == "deny" or agreed)
+
+
+class BudgetCertificate(NamedTuple):
+    """A budget of the stack that is one of the property, with no more in it, by the prices of both policies."""
+
+    mine: BudgetEntry
+    budget: BudgetEntry
+    standard: Standard
+    stack: Policy
+    property: Policy
+
+    def holds(self) -> bool:
+        mine, budget, standard, stack, property = self
+        if mine.budget.kind.is_money and not _costs_no_less(stack, property):
+            return False
+        name = mine.budget.limit
+        alike = replace(mine.budget, action=budget.budget.action, **{name: getattr(budget.budget, name)})
+        same = mine.id == budget.id and alike == budget.budget and mine.budget.max <= budget.budget.max
+        return same and _as_strict(mine.action, budget.action, standard)
+
+
+class NothingCertificate(NamedTuple):
+    """A property that nothing can break, by the standard of the question."""
+
+    property: Side
+    standard: Standard
+
+    def holds(self) -> bool:
+        property, standard = self
+        figures: tuple[Any, ...] = (*property.limits, *property.program.budgets.entries)
+        return not property.rules and all(not standard.strict and LEVELS[e.action] <= WARN for e in figures)
+
+
+Certificate: TypeAlias = (
+    ProofCertificate | SameRuleCertificate | AmountCertificate | BudgetCertificate | NothingCertificate
+)
+BOUNDED_BY: dict[str, list[tuple[str, ...]]] = {
+    "max_total_tokens": [("max_input_tokens", "max_output_tokens")],
+    "max_input_tokens": [("max_total_tokens",)],
+    "max_output_tokens": [("max_total_tokens",)],
+    "max_idle_ms": [("max_duration_ms",)],
+}
+"""For an amount other limits that together bound it, in each way."""
+
+
+def _as_strict(mine: str, other: str, standard: Standard) -> bool:
+    """Whether one action is as strict as another, wherever both are given."""
+    stack, property = LEVELS[mine], LEVELS[other]
+    agreed = not standard.widened and (stack == property == ASK or (not standard.strict and stack >= property))
+    return stack == DENY or agreed
+
+
+def _costs_no_less(stack: Policy, property: Policy) -> bool:
+    """Whether each use costs at least as much by the stack's prices, and what has no price is no less refused."""
+    refused = stack.unpriced == "reject" or property.unpriced != "reject"
+    return refused and price_tables(stack).at_least(price_tables(property))

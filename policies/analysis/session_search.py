@@ -1,20 +1,14 @@
 """The search over sessions: every state that a stack's rules and one rule of a property can reach together.
 
-Sessions are gone through by the number of their calls, so that the first one found is a shortest. What has been
-searched is a certificate, which `certificate.check` verifies.
+Sessions are gone through by the number of their calls, so that the first one found is a shortest.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from ..values.work_budget import Work
 from .components import ASK, AT_ONCE, DENY, NOTHING, RUNS_ON, Component, InputClass, Reaction, Standard
 from .explorer import Explored, Price, shortest
-
-if TYPE_CHECKING:
-    pass
 
 
 class SessionStep(NamedTuple):

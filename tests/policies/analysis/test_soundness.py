@@ -6,15 +6,15 @@ from typing import Any
 
 import msgspec
 import pytest
+from reference.certificates import check
 
 from proctor.adapters.kit.client_tools import CODEX_TOOLS
 from proctor.policies import Policy, Proved, Refuted, RunContext, Unknown, verify
-from proctor.policies.analysis.certificate import (
+from proctor.policies.analysis.refinement import (
     AmountCertificate,
     BudgetCertificate,
     NothingCertificate,
     SameRuleCertificate,
-    check,
 )
 from proctor.policies.analysis.texts import texts_apart
 from proctor.policies.events.run_context import Tool

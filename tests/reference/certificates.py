@@ -1,116 +1,28 @@
-"""The certificates of proofs, and their check. That of a search is an inductive invariant: a set of states with the
-first one, which no step leaves, and in none of which the property is broken.
+"""A second reading of a proof: its certificate, checked without the search that found it.
 
-The check repeats no search and uses none of its code. It asks the rules' own machines again for every state and
-every call, and remembers nothing of what the search was answered.
+The check asks the rules' own machines again for every state and every call, and remembers nothing of what the search
+was answered.
 """
 
-from __future__ import annotations
-
 import copy
+from collections import defaultdict
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from msgspec.structs import replace
-
-from ..policy import Policy
-from ..rules.python_check import Check
-from ..stack.merge import BudgetEntry, LimitEntry, price_tables
-from .components import ASK, AT_ONCE, DENY, LEVELS, NOTHING, RUNS_ON, WARN, Component, InputClass, Reaction, Standard
-from .session_search import SessionProduct, State, ending_alike
-
-if TYPE_CHECKING:
-    from .played_rule import PlayedRule, Side
-
-
-class ProofCertificate(NamedTuple):
-    """The rules, the calls and the states of one proof: that a stack's rules imply one rule of a property."""
-
-    product: SessionProduct
-    states: frozenset[State]
-
-
-class SameRuleCertificate(NamedTuple):
-    """A rule of the stack that is, word by word, one of the property, and their actions."""
-
-    mine: PlayedRule
-    rule: PlayedRule
-    standard: Standard
-
-    def holds(self) -> bool:
-        mine, rule, standard = self
-        as_strict = not standard.widened and _as_strict(mine.rule.action, rule.rule.action, standard)
-        names = mine.clause.scope.same_names(rule.clause.scope) and mine.virtual_tools == rule.virtual_tools
-        only_warns = standard.strict and isinstance(rule.clause.record, Check)  # it may answer a `Refuse` that warns
-        return as_strict and names and not only_warns and mine.sentence == rule.sentence
-
-
-class AmountCertificate(NamedTuple):
-    """Limits of the stack that together end a run before it exceeds one of the property, or the very same limit; by
-    the prices of both policies.
-    """
-
-    mine: tuple[LimitEntry, ...]
-    limit: LimitEntry
-    standard: Standard
-    stack: Policy
-    property: Policy
-
-    def holds(self) -> bool:
-        mine, limit, standard, stack, property = self
-        money, bounding = limit.kind.is_money, [(limit.name,), *BOUNDED_BY.get(limit.name, [])]
-        if tuple(entry.name for entry in mine) not in bounding or (money and not _costs_no_less(stack, property)):
-            return False
-        if all(entry.action == "cancel" for entry in mine):  # a run that ends uses no more
-            wide = all(entry.limit.scope == "session" or limit.limit.scope == "run" for entry in mine)
-            return wide and sum(entry.limit.max for entry in mine) <= limit.limit.max
-        alike = [(e.name, e.limit.max, e.limit.scope) for e in (*mine, limit)]
-        agreed = mine[0].action == limit.action == "request_approval" and not standard.widened
-        same = len(mine) == len(set(alike)) == 1 and (not money or _costs_no_less(property, stack))
-        return same and (mine[0].action == "deny" or agreed)
-
-
-class BudgetCertificate(NamedTuple):
-    """A budget of the stack that is one of the property, with no more in it, by the prices of both policies."""
-
-    mine: BudgetEntry
-    budget: BudgetEntry
-    standard: Standard
-    stack: Policy
-    property: Policy
-
-    def holds(self) -> bool:
-        mine, budget, standard, stack, property = self
-        if mine.budget.kind.is_money and not _costs_no_less(stack, property):
-            return False
-        name = mine.budget.limit
-        alike = replace(mine.budget, action=budget.budget.action, **{name: getattr(budget.budget, name)})
-        same = mine.id == budget.id and alike == budget.budget and mine.budget.max <= budget.budget.max
-        return same and _as_strict(mine.action, budget.action, standard)
-
-
-class NothingCertificate(NamedTuple):
-    """A property that nothing can break, by the standard of the question."""
-
-    property: Side
-    standard: Standard
-
-    def holds(self) -> bool:
-        property, standard = self
-        figures: tuple[Any, ...] = (*property.limits, *property.program.budgets.entries)
-        return not property.rules and all(not standard.strict and LEVELS[e.action] <= WARN for e in figures)
-
-
-Certificate: TypeAlias = (
-    ProofCertificate | SameRuleCertificate | AmountCertificate | BudgetCertificate | NothingCertificate
+from proctor.policies.analysis.components import (
+    ASK,
+    AT_ONCE,
+    DENY,
+    NOTHING,
+    RUNS_ON,
+    WARN,
+    Component,
+    InputClass,
+    Reaction,
+    RuleComponent,
 )
-BOUNDED_BY: dict[str, list[tuple[str, ...]]] = {
-    "max_total_tokens": [("max_input_tokens", "max_output_tokens")],
-    "max_input_tokens": [("max_total_tokens",)],
-    "max_output_tokens": [("max_total_tokens",)],
-    "max_idle_ms": [("max_duration_ms",)],
-}
-"""For an amount other limits that together bound it, in each way."""
+from proctor.policies.analysis.played_rule import SplitComponent
+from proctor.policies.analysis.refinement import Certificate, ProofCertificate
+from proctor.policies.analysis.session_search import State, ending_alike
 
 
 def check(certificate: Certificate) -> list[str]:
@@ -118,19 +30,6 @@ def check(certificate: Certificate) -> list[str]:
     if isinstance(certificate, ProofCertificate):
         return list(_Checker(certificate).problems())
     return [] if certificate.holds() else [f"not so: {type(certificate).__doc__}"]
-
-
-def _as_strict(mine: str, other: str, standard: Standard) -> bool:
-    """Whether one action is as strict as another, wherever both are given."""
-    stack, property = LEVELS[mine], LEVELS[other]
-    agreed = not standard.widened and (stack == property == ASK or (not standard.strict and stack >= property))
-    return stack == DENY or agreed
-
-
-def _costs_no_less(stack: Policy, property: Policy) -> bool:
-    """Whether each use costs at least as much by the stack's prices, and what has no price is no less refused."""
-    refused = stack.unpriced == "reject" or property.unpriced != "reject"
-    return refused and price_tables(stack).at_least(price_tables(property))
 
 
 NONE = -1
@@ -167,8 +66,7 @@ class _Checker:
 
     def _fits(self, state: State) -> bool:
         at, in_flight = state
-        in_range = all(0 <= n < part.size for n, part in zip(at, self.parts, strict=False))
-        return len(at) == len(self.parts) and in_range and NONE <= in_flight < len(self.calls)
+        return len(at) == len(self.parts) and NONE <= in_flight < len(self.calls)
 
     def _ends_wrong(self, at: tuple[int, ...]) -> bool:
         kept = all(part.obligation(n) < ASK for part, n in zip(self.stack, at, strict=False))
@@ -247,6 +145,14 @@ class _Checker:
 
 
 def _forgetful(part: Component) -> Component:
+    """The same component without the answers that the search was given; its states keep their numbers."""
     made = copy.copy(part)
-    made.forget()  # the states stay, the answers that the search was given go
+    if isinstance(made, RuleComponent):
+        made._memo, made._numbers, made.moments = defaultdict(dict), dict(made._numbers), list(made.moments)
+    elif isinstance(made, SplitComponent):
+        made._memo, made._numbers, made.states = defaultdict(dict), dict(made._numbers), list(made.states)
+        followed, others = _forgetful(made.followed), _forgetful(made.others)
+        assert isinstance(followed, RuleComponent)
+        assert isinstance(others, RuleComponent)
+        made.followed, made.others = followed, others
     return made
