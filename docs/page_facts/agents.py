@@ -20,10 +20,14 @@ _MOST_OTHERS = 8
 
 
 def options(name: str) -> str:
-    """The arguments of an adapter, from its docstring and its signature."""
+    """The arguments of an adapter, from its docstring and its signature. Raises KeyError for one that the docstring
+    does not explain.
+    """
     adapter = adapter_class(ADAPTERS[name])
     known = inspect.signature(adapter).parameters
     meanings = described(adapter)
+    if unexplained := ", ".join(known.keys() - meanings.keys()):
+        raise KeyError(f"the docstring of `{adapter.__name__}` does not explain `{unexplained}` under `Args:`")
     return entries([code(_spelt(known[each])), "", meanings[each]] for each in known)
 
 

@@ -137,7 +137,7 @@ def test_architecture_and_decisions_name_files_that_exist() -> None:
     for page in (ROOT / "docs" / "decisions").glob("*.md"):
         found += re.findall(r"`((?:policies|supervisor|adapters|tests)/[\w/.]*)`", page.read_text())
     named = {name.removesuffix(".py").rstrip("/") for name in found}
-    folders = [ROOT / name for name in ("policies", "supervisor", "adapters", "tests")]
+    folders = [ROOT / name for name in ("policies", "supervisor", "adapters", "tests", "docs")]
     rooms = [path for folder in folders for path in (folder, *folder.rglob("*")) if path.suffix in ("", ".py", ".js")]
     ends = [f"/{path.relative_to(ROOT).as_posix().removesuffix('.py')}" for path in rooms]
 

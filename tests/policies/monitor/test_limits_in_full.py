@@ -12,10 +12,12 @@ from typing import Any
 import msgspec
 import pytest
 import yaml
+from reference.limits import ORDER
 
 from proctor.policies import Event, Monitor, RunContext, ToolCall, compile_policy, merge_policies, parse_policies
 from proctor.policies import events as ev
 from proctor.policies.errors import EventError
+from proctor.policies.limits import LIMITS
 
 PATH = Path(__file__).with_name("limits_in_full.yaml")
 MOST = {
@@ -138,6 +140,12 @@ def test_limits_are_counted_as_in_the_transcript(name: str, restored: bool) -> N
         PATH.write_text(yaml.safe_dump(written, sort_keys=False, default_flow_style=None, width=10_000))
 
     assert lines == written[name]
+
+
+def test_every_limit_is_in_the_transcript_and_has_a_reference() -> None:
+    """If not: its amount is missing here, or its naive reading in `reference.limits`."""
+    assert set(MOST) == set(LIMITS)
+    assert set(ORDER) == set(LIMITS)
 
 
 def test_every_limit_has_its_descriptions() -> None:
