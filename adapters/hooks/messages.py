@@ -2,6 +2,7 @@
 
 import os
 import re
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime
@@ -15,7 +16,7 @@ from proctor.policies.events import TokenUsageUpdated
 from proctor.policies.events.run_context import Tool
 from proctor.policies.values.json_values import NOT_JSON, json_words
 
-from ..kit.usage_log import UsageLog
+from ..kit.usage_log import LOOK_S, UsageLog
 from ..kit.values import whole_characters
 
 Decoded = TypeVar("Decoded")
@@ -314,6 +315,14 @@ def log_lines(log: str, *marks: bytes, last: int | None = None) -> Iterator[byte
                 if last is not None:
                     file.seek(max(0, file.seek(0, os.SEEK_END) - last))
                 yield from (line for line in file if any(mark in line for mark in marks))
+
+
+def awaited(read: Callable[[], Decoded], is_whole: Callable[[Decoded], bool], wait_s: float) -> Decoded:
+    """What is read of a log once it is whole, or after so many seconds: a client writes it as it starts its hooks."""
+    deadline = time.monotonic() + wait_s
+    while not is_whole(found := read()) and time.monotonic() < deadline:
+        time.sleep(LOOK_S)
+    return found
 
 
 def as_object(tool_input: Any) -> dict[str, Any]:

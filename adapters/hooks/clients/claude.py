@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import time
 from collections.abc import Collection, Mapping
 from heapq import nlargest
 from pathlib import Path
@@ -207,17 +206,13 @@ _PROMPTED: Final = b'"promptSource":'
 
 
 def scheduled(log: str, waits: bool) -> bool:
-    """Whether no prompt is in the log after the latest line that says that a schedule prompts: it is written a moment
-    late.
-    """
-    until = time.monotonic() + (usage_log.WAIT_AT_THE_END_S if waits else 0)
-    while True:
+    """Whether no prompt is in the log after the latest line that says that a schedule prompts."""
+
+    def latest() -> bool:
         found = [*messages.log_lines(log, _SCHEDULED, _PROMPTED, last=_END)]
-        if found and _SCHEDULED in found[-1]:
-            return True
-        if time.monotonic() >= until:
-            return False
-        time.sleep(0.01)
+        return bool(found) and _SCHEDULED in found[-1]
+
+    return messages.awaited(latest, bool, usage_log.WAIT_AT_THE_END_S if waits else 0)
 
 
 _OWN_INPUTS: Final = {

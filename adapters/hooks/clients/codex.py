@@ -1,10 +1,10 @@
 """Codex: its events, the fields of its input, its answers."""
 
 import re
-import time
 from collections.abc import Iterator, Mapping, Set
 from contextlib import suppress
 from datetime import datetime
+from operator import itemgetter
 from typing import Any, Final
 
 import msgspec
@@ -12,7 +12,7 @@ import msgspec
 from ...agents.codex.session_log import FROM_SCRIPT, OUTPUTS, CodexUsageLog
 from ...kit.client_tools import HOOKED, certain_changes_of, mcp_output
 from ...kit.trace_lines import text_of
-from ...kit.usage_log import LOOK_S, WAIT_S
+from ...kit.usage_log import WAIT_S
 from .. import messages
 
 EVENTS: Final[Mapping[str, messages.Kind]] = {
@@ -127,11 +127,8 @@ def _exit_code(given: messages.HookInput) -> int | None:
     """That of a command, which the client logs as it starts the hook; of any other tool that ran, 0."""
     if given.tool_name != "Bash":
         return 0
-    found, deadline = _logged_exit_code(given), time.monotonic() + WAIT_S
-    while found is None and given.transcript_path and time.monotonic() < deadline:
-        time.sleep(LOOK_S)
-        found = _logged_exit_code(given)
-    return found
+    wait_s = WAIT_S if given.transcript_path else 0
+    return messages.awaited(lambda: _logged_exit_code(given), lambda code: code is not None, wait_s)
 
 
 def _logged_exit_code(given: messages.HookInput) -> int | None:
@@ -150,11 +147,8 @@ def _failed(given: messages.HookInput, runs: Mapping[str, str]) -> dict[str, Any
     has one, too, and its exit code is heard of.
     """
     waits = {call_id for call_id, name in runs.items() if name != "Bash"}
-    deadline = time.monotonic() + (0 if given.tool_use_id.startswith(FROM_SCRIPT) else WAIT_S)
-    found, is_whole = _logged_results(given, waits)
-    while waits and not is_whole and given.transcript_path and time.monotonic() < deadline:
-        time.sleep(LOOK_S)
-        found, is_whole = _logged_results(given, waits)
+    is_late = waits and given.transcript_path and not given.tool_use_id.startswith(FROM_SCRIPT)
+    found, _ = messages.awaited(lambda: _logged_results(given, waits), itemgetter(1), WAIT_S if is_late else 0)
     return found
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Mapping
+from operator import itemgetter
 from typing import Any, Final
 
 import msgspec
@@ -81,20 +81,22 @@ _TURNS: Final = (b'{"type":"session.mode_changed"', b'{"type":"session.task_comp
 
 
 def _continues(log: str, latest: messages.LastOutput | None) -> bool:
-    """Whether the client is on autopilot, and its task is not complete. The log is written a moment late."""
-    until = time.monotonic() + usage_log.WAIT_AT_THE_END_S
-    while True:
-        autopilot = complete = is_whole = False
-        for line in messages.log_lines(log, _STOPPED, *_TURNS):
-            if line.startswith(_TURNS[0]):
-                autopilot = b'"newMode":"autopilot"' in line
-            elif line.startswith(_TURNS):
-                complete, is_whole = line.startswith(_TURNS[1]), False
-            else:
-                is_whole = True
-        if is_whole or time.monotonic() > until:
-            return autopilot and not complete
-        time.sleep(0.01)
+    """Whether the client is on autopilot, and its task is not complete."""
+    continues, _ = messages.awaited(lambda: _logged_turns(log), itemgetter(1), usage_log.WAIT_AT_THE_END_S)
+    return continues
+
+
+def _logged_turns(log: str) -> tuple[bool, bool]:
+    """Whether it goes on by the log as it is now, and whether that is as far as the end of the response."""
+    autopilot = complete = is_whole = False
+    for line in messages.log_lines(log, _STOPPED, *_TURNS):
+        if line.startswith(_TURNS[0]):
+            autopilot = b'"newMode":"autopilot"' in line
+        elif line.startswith(_TURNS):
+            complete, is_whole = line.startswith(_TURNS[1]), False
+        else:
+            is_whole = True
+    return autopilot and not complete, is_whole
 
 
 _FAILED: Final = re.compile(r"<shellId: \S+ completed with exit code (?!0>)[^>]*>\s*$")
