@@ -64,6 +64,7 @@ CODES = {
     "unpriced": CodeMeaning("refuse", "`unpriced: reject`, and there is no price"),
     "virtual_evidence": CodeMeaning("report", "a name found by search counts as evidence"),
     "unused_name": CodeMeaning("report", "an alias or a virtual tool that no clause of its policy names"),
+    "unused_place": CodeMeaning("report", "a place of a net that no transition takes from or gives to"),
     "zero_budget": CodeMeaning("refuse", "a shared budget of nothing"),
     "zero_limit": CodeMeaning("refuse", "no tokens, no turns or no time"),
 }

@@ -217,6 +217,7 @@ def net_findings(clauses: Iterable[Clause], kinds: CallClasses) -> Iterator[Pref
         if clause.line:
             yield from _self_satisfied(clause, clause.record, kinds)
         else:
+            yield from _unused_places(clause, clause.record)
             machine = NetMachine(clause.record, clause.scope)
             graph = ClauseGraph(clause, machine, kinds, {})
             yield from _net_findings(
@@ -236,6 +237,19 @@ def _self_satisfied(clause: Clause, net: Net, kinds: CallClasses) -> Iterator[Pr
                 f"`{net.name}` restricts nothing: a call of {names(transition.tools)} satisfies its own condition",
                 witness=(f"{names(transition.tools)} is its own condition",),
                 suggestion="name another tool",
+            )
+
+
+def _unused_places(clause: Clause, net: Net) -> Iterator[PreflightFinding]:
+    """The places that no transition names: whatever is in them, the net allows the same calls."""
+    used = {place for transition in net.transitions for place in (*transition.inputs, *transition.outputs)}
+    for place in net.places:
+        if place not in used:
+            yield finding(
+                "unused_place",
+                clause,
+                f"no transition of net `{net.name}` takes from `{place}` or gives to it",
+                suggestion=f"name `{place}` in a transition, or remove it",
             )
 
 
