@@ -1,6 +1,7 @@
 """A proposed call, the facts known about its run, and the decision on it."""
 
 import hashlib
+import math
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
@@ -179,9 +180,9 @@ MOST_PARTS = 200_000
 """How many lists, objects and elements an input may hold, those it shares counted wherever they stand."""
 
 _NESTING = (dict, list, tuple)
-_SCALARS = (str, int, float)
-_PLAIN: frozenset[type] = frozenset((str, int, float, bool, type(None)))
-"""What JSON has that holds nothing else."""
+_SCALARS = (str, int)
+_PLAIN: frozenset[type] = frozenset((str, int, bool, type(None)))
+"""What JSON has that holds nothing else, whatever the value; not every float is one of its numbers."""
 
 
 def check_input(input: Any) -> None:
@@ -193,7 +194,7 @@ def check_input(input: Any) -> None:
             if type(key) is not str or type(input[key]) not in _PLAIN:
                 break
         else:
-            return  # it holds texts and numbers only
+            return  # it holds texts and whole numbers only
     elif not isinstance(input, dict):
         raise TypeError(wrong_type("an object as a call's input", input))
     stack: list[Any] = [input]
@@ -210,8 +211,16 @@ def check_input(input: Any) -> None:
         for inner in outer.values() if isinstance(outer, dict) else outer:
             if isinstance(inner, _NESTING):
                 stack.append(inner)
+            elif isinstance(inner, float):
+                check_finite(inner)
             elif type(inner) not in _PLAIN and not isinstance(inner, _SCALARS):
                 raise TypeError(f"a Python object of type `{type(inner).__name__}`, which JSON does not have")
+
+
+def check_finite(value: object) -> None:
+    """Raises ValueError for a number that JSON does not have: a record would say `null`."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"the number `{value}`, which JSON does not have")
 
 
 def exact(value: Any) -> Any:

@@ -11,7 +11,7 @@ from typing import Any, Union, get_args, get_origin
 import msgspec
 
 from proctor.policies import events as ev
-from proctor.policies.events.calls import check_input
+from proctor.policies.events.calls import check_finite, check_input
 from proctor.policies.events.run_context import FIGURES
 from proctor.policies.values.json_values import json_words
 
@@ -273,6 +273,7 @@ def _intake_of(field: msgspec.structs.FieldInfo) -> tuple[frozenset[type], Calla
     decode = msgspec.json.Decoder(field.type).decode
 
     def read_back(value: Any) -> None:
+        check_finite(value)
         decode(_encode(value))
 
     def bounded(value: Any) -> None:

@@ -102,6 +102,8 @@ async def test_output_of_an_agent_after_its_end_is_not_waited_for() -> None:
 WRONG: Any = 5
 WORD: Any = "x"
 THING: Any = object()
+NO_NUMBERS: list[Any] = [float("nan"), float("inf"), float("-inf")]
+"""JSON does not have them: a record would say `null`."""
 
 
 def endless() -> Any:
@@ -118,6 +120,14 @@ def endless() -> Any:
     (ev.ToolCallRequested(tool_call_id="c", tool_name="t", tool_input={"x": endless()}),
         "`tool_call_requested` event whose `tool_input` .* a value in a circle"),
     (ev.ToolCallStarted(tool_call_id="c", tool_name="t", tool_input={"a": [["x"]] * MOST_PARTS}), "parts"),
+    *((kind(tool_call_id="c", tool_name="t", tool_input={"x": [1.5, number]}), "whose `tool_input` .* the number")
+        for kind in (ev.ToolCallRequested, ev.ToolCallStarted) for number in NO_NUMBERS),
+    *((event, "the number `nan`") for event in (
+        ev.ToolCallStarted(tool_call_id="c", tool_name="t", parent_tool_call_id=NO_NUMBERS[0]),
+        ev.ToolCallDenied(tool_call_id="c", tell_model=NO_NUMBERS[0]),
+        ev.TokenUsageUpdated(model=NO_NUMBERS[0]),
+        ev.RunStarted(model=NO_NUMBERS[0]),
+    )),
     (ev.TokenUsageUpdated(input_tokens=WORD), "`token_usage_updated` event whose `input_tokens` .* got text"),
     (ev.TokenUsageUpdated(input_tokens=True), "whose `input_tokens` .* got true or false"),
     (ev.TokenUsageUpdated(scope=WORD), "whose `scope` .* `x`"),
@@ -152,6 +162,8 @@ async def test_a_field_of_the_wrong_type_fails_the_run_and_keeps_the_earlier_eve
     (ToolCall(id=WRONG, name="read"), "call whose `id` .* expected text"),
     (ToolCall(id="c", name="read", input=WORD), "call whose `input` .* expected an object"),
     (ToolCall(id="c", name="read", input={"x": endless()}), "call whose `input` .* a value in a circle, or of"),
+    *((ToolCall(id="c", name="read", input={"most": number}), "call whose `input` .* the number `-?(nan|inf)`")
+        for number in NO_NUMBERS),
     (ToolCall(id="c", name="read", turn=WORD), "call whose `turn` .* expected a whole number"),
     (None, "`NoneType`, which is not a call"),
     ({"name": "read"}, "`dict`, which is not a call"),
