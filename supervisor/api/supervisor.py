@@ -504,5 +504,6 @@ class Supervisor:
         arguments.check_text(approval_id=approval_id, by=given.by)
         arguments.check_named(by=given.by)
         approval = await inbox.record_answer(self._store, approval_id, given, self._redactor)
-        self._runs.answer(approval_id, given)
+        if approval.answer is not None:
+            self._runs.answer(approval_id, approval.answer)  # as the store has it, like one from another process
         await inbox.wait_recorded(self._store, approval)

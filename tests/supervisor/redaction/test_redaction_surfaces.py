@@ -158,6 +158,26 @@ async def test_answers_and_requests_through_the_store_are_redacted(tmp_path: Pat
         assert secrets_in(bytes_of(tmp_path)) == []
 
 
+@pytest.mark.parametrize("whose", ["this supervisor", "another process"])
+async def test_an_answer_is_redacted_for_the_model_whoever_records_it(whose: str) -> None:
+    """Its text for the model may end up in a log of the agent's own."""
+    store, adapter = MemoryStore(), FakeAdapter([Ask(name="deploy", id="c1")])
+    async with Supervisor(store) as supervisor:
+        handle = await supervisor.start(adapter, "go", policies=ASKING)
+        async with supervisor.subscribe(run_id=handle.run_id) as events:
+            request = await first(events, ev.ToolApprovalRequested)
+        if whose == "this supervisor":
+            await supervisor.deny(request.approval_id, by="ana", tell=ALL)
+        else:
+            declined = ApprovalAnswer(granted=False, by="ana", tell_model=ALL)
+            await answer(store, request.approval_id, declined)
+        await handle.wait()
+
+    tell = adapter.answers["c1"].tell_model
+    assert tell is not None
+    assert secrets_in(tell) == []
+
+
 async def first(events: AsyncIterator[ev.Event], kind: type[Any]) -> Any:
     async for event in events:
         if isinstance(event, kind):
