@@ -135,10 +135,6 @@ def no_run(run_id: str) -> StoreError:
     return StoreError(f"there is no run `{run_id}`; create it first", kind="no_run")
 
 
-def run_over(run_id: str, status: str) -> StoreError:
-    return StoreError(f"run `{run_id}` is over: it is {status}", kind="run_over")
-
-
 def started(run_id: str) -> StoreError:
     """The error of a second start of a run."""
     return StoreError(

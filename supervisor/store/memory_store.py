@@ -8,7 +8,7 @@ import uuid
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from datetime import datetime
-from functools import partial, wraps
+from functools import wraps
 from inspect import iscoroutinefunction
 from itertools import dropwhile, islice
 from typing import Any, NamedTuple, TypeVar
@@ -299,15 +299,17 @@ class MemoryStore(Store):
         await self.aclose()
 
     def _append(self, events: Sequence[Event], epoch: int) -> list[Event]:
+        for run_id in dict.fromkeys(event.run_id for event in events if event.run_id):
+            self._claims.check_fence(run_id, epoch)
+        before = len(self._records.log)
         start = unit_start(events) if events else 0
         again: list[Event | None] = []
         if 0 < start <= self._records.last_seq(events[0].session_id):
-            self._claims.check_fence(events[0].run_id, epoch)
-            before = self._records.of_run(events[0].session_id, events[0].run_id, start)
-            again = stored_before(events, before, epoch=epoch)
+            earlier = self._records.of_run(events[0].session_id, events[0].run_id, start)
+            again = stored_before(events, earlier, epoch=epoch)
             events = [event for event, one in zip(events, again, strict=True) if one is None]
-        stored, news = self._records.append(events, partial(self._claims.check_fence, epoch=epoch))
-        if news:
+        stored = self._records.append(events)
+        if len(self._records.log) > before:
             self._notifier.notify()
         new = iter(stored)
         return [one or next(new) for one in again] or stored

@@ -5,11 +5,10 @@ from bisect import bisect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 
-import msgspec
 from msgspec.structs import replace
 from sniffio import current_async_library
 
-from proctor.policies.events import TERMINAL, ApprovalEvent, Event, RecordPruned, SessionEvent
+from proctor.policies.events import TERMINAL, ApprovalEvent, Event, RecordPruned
 
 from ..ports.processes import is_gone
 from ..ports.stored_types import (
@@ -22,12 +21,14 @@ from ..ports.stored_types import (
     LogEntry,
     Owner,
     RunInfo,
+    RunStatus,
     SessionInfo,
     StoredApproval,
     UnblockStarts,
 )
 from . import invariants, records
 from .invariants import asks, check_answerable, closed, no_approval, outlives, shown
+from .records import Unit, UnitPart
 
 
 def places(kept: Sequence[object], after: int, newest_first: bool) -> Iterator[int]:
@@ -54,11 +55,13 @@ class SessionRecords:
         self._digests = bytearray()
         self.seq_of: dict[str, int] = {}
 
-    def add(self, data: Sequence[bytes], run_id: str, place: int) -> None:
-        """The session's next records, of one run; `place` is that of the first."""
-        self.data += data
-        self.run_ids += [run_id] * len(data)
-        self.places.extend(range(place, place + len(data)))
+    def add(self, part: UnitPart, place: int) -> None:
+        """Add the session's next records, of one run; `place` is that of the first."""
+        count = len(part.records)
+        self.data += [b"%b" % data for data in part.records]  # a copy: msgspec leaves half as much room again behind
+        self.run_ids += [part.run_id] * count
+        self.places.extend(range(place, place + count))
+        self.seq_of |= {event.event_id: event.seq for event in part.events if event.event_id}
 
     def digest(self, seq: int) -> bytes:
         """The digest of the chain at that seq; computed on first use, as most are never used."""
@@ -83,55 +86,9 @@ class SessionRecords:
 
     def note(self, event: Event) -> None:
         """Update the session's row by an event."""
-        info = self.info
-        found = event.provider_session_id if isinstance(event, SessionEvent) else None
-        if found or (event.provider and not info.provider):
-            self.info = msgspec.structs.replace(
-                info, provider=info.provider or event.provider, provider_session_id=found or info.provider_session_id
-            )
-
-
-class _Stretch:
-    """New events in a row of one run, session and provider: their lines, and those that change more than that."""
-
-    __slots__ = ("data", "notable", "run_id")
-
-    def __init__(self, run_id: str, first: Event) -> None:
-        self.run_id = run_id
-        self.data: list[bytes] = []
-        self.notable = [first]
-
-
-NOTABLE = records.NEWS | records.COUNTED
-"""Events that change the line of a session, a run or an approval."""
-
-
-class _Admission:
-    """One append's additions to runs, checked against the runs' states."""
-
-    __slots__ = ("_before", "_runs", "calls", "ended")
-
-    def __init__(self, runs: Mapping[str, RunInfo], before: Mapping[str, records.CallsInFlight]) -> None:
-        self._runs = runs
-        self._before = before
-        self.calls: dict[str, records.CallsInFlight] = {}
-        self.ended: dict[str, str] = {}
-
-    def check(self, event: Event) -> None:
-        """Raises StoreError for what comes after a run's end, and for a second start of a call."""
-        run_id, kind = event.run_id, type(event)
-        run = self._runs.get(run_id)
-        status = self.ended.get(run_id) or ("created" if run is None else run.status)
-        if status not in GOING_ON and kind not in records.AFTER_THE_END:
-            raise invariants.run_over(run_id, status)
-        if kind in records.CALLS:
-            if run_id not in self.calls:
-                self.calls[run_id] = records.CallsInFlight(
-                    self._before[run_id].text if run_id in self._before else ""
-                )
-            self.calls[run_id].observe(event)
-        elif kind in TERMINAL:
-            self.ended[run_id] = records.status_after(event)
+        after = records.session_after(self.info.provider, self.info.provider_session_id, event)
+        if after is not None:
+            self.info = replace(self.info, provider=after[0], provider_session_id=after[1])
 
 
 class Records:
@@ -144,51 +101,26 @@ class Records:
         self.sessions: dict[str, SessionRecords] = {}
         self.runs: dict[str, RunInfo] = {}
         self.log: list[SessionRecords] = []
-        self._calls: dict[str, records.CallsInFlight] = {}
+        self._calls: dict[str, str] = {}
         self._noted = noted
 
-    def append(self, events: Sequence[Event], check: Callable[[str], None]) -> tuple[list[Event], bool]:
-        """Store events as one unit; returns them as stored, and whether any is new.
+    def append(self, events: Sequence[Event]) -> list[Event]:
+        """Store events as one unit, each id of a session once; returns them as stored."""
+        return records.append_new(events, self._stored, self._append)
 
-        `check(run_id)` raises for a run whose events are rejected.
-        """
-        result: list[Event] = []
-        stretches: list[_Stretch] = []
-        next_seq: dict[str, int] = {}
-        new_ids: dict[tuple[str, str], Event] = {}
-        run_id = session_id = provider = None
-        stretch: _Stretch | None = None
-        admission = _Admission(self.runs, self._calls)
-        for event, line in zip(events, records.lines_of(events), strict=True):
-            if event.run_id is not run_id or event.session_id is not session_id or event.provider is not provider:
-                if event.run_id and event.run_id is not run_id:
-                    check(event.run_id)
-                run_id, session_id, provider = event.run_id, event.session_id, event.provider
-                stretch = None
-            event_id = event.event_id
-            if event_id and (earlier := self._stored(event) or new_ids.get((session_id, event_id))) is not None:
-                result.append(earlier)
-                continue
-            seq = next_seq.get(session_id) or self._next_seq(event)
-            stored, data = records.to_record(event, seq, line)
-            if run_id:
-                admission.check(stored)
-            next_seq[session_id] = seq + 1
-            if stretch is None:
-                stretch = _Stretch(run_id, stored)
-                stretches.append(stretch)
-            elif event_id or type(stored) in NOTABLE:
-                stretch.notable.append(stored)
-            stretch.data.append(b"%b" % data)  # a copy, as msgspec leaves half as much room again behind
-            if event_id:
-                new_ids[session_id, event_id] = stored
-            result.append(stored)
-        for stretch in stretches:
-            self._keep(stretch)
-        self._calls |= admission.calls
-        for ended in admission.ended:
-            self._calls.pop(ended, None)
-        return result, bool(stretches)
+    def _append(self, events: Sequence[Event]) -> list[Event]:
+        first: dict[str, Event] = {}
+        for event in events:
+            first.setdefault(event.session_id, event)
+        unit = Unit(events, {session_id: self._next_seq(event) for session_id, event in first.items()})
+        records.admit(unit, self._run_state)
+        for part in unit.parts:
+            self._keep(part)
+        return unit.events
+
+    def _run_state(self, run_id: str) -> tuple[RunStatus, str] | None:
+        run = self.runs.get(run_id)
+        return None if run is None else (run.status, self._calls.get(run_id, ""))
 
     def _next_seq(self, event: Event) -> int:
         last = self.last_seq(event.session_id)
@@ -201,7 +133,7 @@ class Records:
         if session is None or len(session.data) != up_to or any(run.status in GOING_ON for run in runs):
             return None
         kept = [n for n, data in enumerate(session.data) if data]
-        left = msgspec.structs.replace(
+        left = replace(
             event,
             first_seq=kept[0] + 1,
             last_seq=up_to,
@@ -210,7 +142,7 @@ class Records:
             violations=sum(run.violations for run in runs),
             head=session.digest(up_to).hex(),
         )
-        [stored], _ = self.append([left], lambda run_id: None)
+        [stored] = self.append([left])
         session.leave_out(up_to)
         for run in runs:
             del self.runs[run.run_id]
@@ -263,42 +195,35 @@ class Records:
             return None
         return records.from_record(session.data[seq - 1], session_id=event.session_id, seq=seq)
 
-    def _keep(self, stretch: _Stretch) -> None:
-        first, run_id = stretch.notable[0], stretch.run_id
-        session = self._note(first)
-        if not session.data and first.seq > 1:
-            session.begin_after(first.seq - 1, records.head_below(first, records.root(first.session_id)))
-        session.add(stretch.data, run_id, len(self.log))
-        self.log += [session] * len(stretch.data)
-        for event in stretch.notable:
-            if event is not first and type(event) in records.NEWS:
-                self._note(event)
-            if event.event_id:
-                session.seq_of[event.event_id] = event.seq
-        if run_id:
-            self.runs[run_id] = records.run_after(self.runs[run_id], stretch.notable)
+    def _keep(self, part: UnitPart) -> None:
+        session, run_id = self.session(part.session_id), part.run_id
+        if not session.data and part.seq > 1:
+            first = part.events[0]
+            session.begin_after(part.seq - 1, records.head_below(first, records.root(first.session_id)))
+        session.add(part, len(self.log))
+        self.log += [session] * len(part.events)
+        for event in part.news:
+            self._note(event, session)
+        if run_id and part.delta is not None:
+            self.runs[run_id] = part.delta.applied(self.runs[run_id])
+            if part.delta.in_flight is not None:
+                self._calls[run_id] = part.delta.in_flight
+            if part.delta.ended is not None:
+                self._calls.pop(run_id, None)
 
-    def _note(self, event: Event) -> SessionRecords:
-        """Update the rows of an event's session and run; returns the session."""
-        session = self.session(event.session_id)
+    def _note(self, event: Event, session: SessionRecords) -> None:
+        """Update the rows of an event's session and run."""
         session.note(event)
         if event.run_id:
             self._note_run(event)
         if isinstance(event, (ApprovalEvent, *TERMINAL)):
             self._noted(event)
-        return session
 
     def _note_run(self, event: Event) -> None:
-        run = self.runs.get(event.run_id)
-        if run is None:
-            run = RunInfo(run_id=event.run_id, session_id=event.session_id, created_at=event.at)
-        elif run.status not in GOING_ON:
-            return
-        status = records.status_after(event)
-        provider = run.provider or event.provider
-        if status != run.status or provider != run.provider:
-            run = msgspec.structs.replace(run, status=status, provider=provider)
-        self.runs[event.run_id] = run
+        run_id = event.run_id
+        run = self.runs.get(run_id) or RunInfo(run_id=run_id, session_id=event.session_id, created_at=event.at)
+        after = records.run_after(run.status, run.provider, event)
+        self.runs[run_id] = run if after is None else replace(run, status=after[0], provider=after[1])
 
 
 class Claims:
@@ -339,13 +264,13 @@ class Claims:
         if run is None:
             raise invariants.no_run(run_id)
         if run.status not in GOING_ON:
-            raise invariants.run_over(run_id, run.status)
+            raise records.run_over(run_id, run.status)
         self.check_fence(run_id, epoch)
 
     def check(self, run: RunInfo, epoch: int, *, lost: bool = False) -> None:
         """Raises StoreError if the run, its session or the owner rules a claim out."""
         if run.status not in GOING_ON:
-            raise invariants.run_over(run.run_id, run.status)
+            raise records.run_over(run.run_id, run.status)
         owner = self._owner(run.run_id)
         if owner is not None and not owner.gone and not (owner.epoch == epoch and run.status == "created"):
             raise invariants.claimed(run.run_id, owner)

@@ -5,11 +5,11 @@ is admitted.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
@@ -19,10 +19,7 @@ from proctor.policies.errors import EventError
 from proctor.policies.events.run_context import FIGURES, Usage
 
 from ..errors import StoreError
-
-if TYPE_CHECKING:
-    from ..ports.stored_types import LogEntry, RunInfo, RunStatus
-
+from ..ports.stored_types import GOING_ON, LogEntry, RunInfo, RunStatus
 
 Status: TypeAlias = Literal["completed", "failed", "cancelled"]
 MAX_DEPTH = 300
@@ -55,6 +52,21 @@ _TOKENS = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]')
 def status_after(event: ev.Event) -> RunStatus:
     """The status of a run whose latest news is this event."""
     return ENDINGS.get(type(event), "running")
+
+
+def run_after(status: RunStatus, provider: str, event: ev.Event) -> tuple[RunStatus, str] | None:
+    """A run's status and provider after an event; None if they do not change, as after its end."""
+    if status not in GOING_ON:
+        return None
+    after = status_after(event), provider or event.provider
+    return None if after == (status, provider) else after
+
+
+def session_after(provider: str, own_id: str | None, event: ev.Event) -> tuple[str, str | None] | None:
+    """A session's provider, and the provider's own id of it, after an event; None if they do not change."""
+    found = event.provider_session_id if isinstance(event, ev.SessionEvent) else None
+    after = provider or event.provider, found or own_id
+    return None if after == (provider, own_id) else after
 
 
 def lines_of(events: Sequence[ev.Event]) -> Sequence[bytes | None]:
@@ -238,17 +250,6 @@ class RunDelta:
         return settled if settled is not None else max(before + self.added[n], self.floor[n])
 
 
-def run_after(run: RunInfo, events: Iterable[ev.Event]) -> RunInfo:
-    """The run's row after these events of it, as they are stored."""
-    counted = [event for event in events if type(event) in COUNTED]
-    if not counted:
-        return run
-    delta = RunDelta()
-    for event in counted:
-        delta.count(event)
-    return delta.applied(run)
-
-
 def owners(spec: Mapping[str, Any]) -> tuple[str | None, dict[str, Any]]:
     """The tenant and the labels in the stored context of a run or its start."""
     context = spec.get("context")
@@ -327,6 +328,107 @@ def _does(started: ev.ToolCallStarted) -> str:
     return _digest(_encode((started.tool_name, started.tool_input)))
 
 
+class UnitPart:
+    """Consecutive `events` of one run, and the `records` of them. `news` are the first and those that can change the
+    rows of its session, run or approvals; `delta` is how they change its row. `calls` start or end a call, `answers`:
+    all may come after the run's end, and `behind` is an end that precedes them in the same append.
+    """
+
+    __slots__ = ("answers", "behind", "calls", "delta", "events", "news", "records", "run_id", "seq", "session_id")
+
+    def __init__(self, first: ev.Event, seq: int) -> None:
+        self.session_id = first.session_id
+        self.run_id = first.run_id
+        self.seq = seq
+        self.events: list[ev.Event] = []
+        self.records: list[bytes] = []
+        self.news: list[ev.Event] = []
+        self.delta: RunDelta | None = None
+        self.calls: list[ev.Event] = []
+        self.answers = True
+        self.behind: ev.Event | None = None
+
+    def ensure_delta(self) -> RunDelta:
+        """Its delta, created if missing."""
+        self.delta = self.delta or RunDelta()
+        return self.delta
+
+
+class Unit:
+    """One append: `events` with their seqs (`next_seq` of their session first, by default that of its first event),
+    and the parts they make. Raises StoreError for an event that cannot be stored.
+    """
+
+    __slots__ = ("_ended", "events", "first_seq", "parts")
+
+    def __init__(self, events: Sequence[ev.Event], next_seq: Mapping[str, int] | None = None) -> None:
+        self.events: list[ev.Event] = []
+        self.parts: list[UnitPart] = []
+        self.first_seq: dict[str, int] = {}
+        self._ended: dict[str, ev.Event] = {}
+        seqs = dict(next_seq or ())
+        lines = lines_of(events)
+        start = 0
+        while start < len(events):
+            first = events[start]
+            seq = seqs.get(first.session_id) or first.seq or 1
+            self.first_seq.setdefault(first.session_id, seq)
+            part = self._add_part(events, lines, start, seq)
+            start += len(part.events)
+            seqs[first.session_id] = seq + len(part.events)
+
+    def _add_part(self, events: Sequence[ev.Event], lines: Sequence[bytes | None], start: int, seq: int) -> UnitPart:
+        """Add a part of the events from `start` on."""
+        first = events[start]
+        session_id, run_id, provider = first.session_id, first.run_id, first.provider
+        part = UnitPart(first, seq)
+        for n in range(start, len(events)):
+            event = events[n]
+            if event.run_id is not run_id or event.session_id is not session_id or event.provider is not provider:
+                break
+            stamped, data = to_record(event, seq, lines[n])
+            seq += 1
+            kind = type(event)
+            if kind not in AFTER_THE_END:
+                part.answers = False
+                part.behind = part.behind or self._ended.get(run_id)
+            if kind in CALLS:
+                part.calls.append(stamped)
+            elif kind in ENDINGS and run_id:
+                self._ended[run_id] = event
+            if kind in NEWS or not part.events:
+                part.news.append(stamped)
+            if kind in COUNTED:
+                part.ensure_delta().count(stamped)
+            part.events.append(stamped)
+            part.records.append(data)
+        self.events += part.events
+        self.parts.append(part)
+        return part
+
+
+def admit(unit: Unit, run_of: Callable[[str], tuple[RunStatus, str] | None]) -> None:
+    """Complete a unit with each run's calls in flight. Raises StoreError for an event after a run's end, and for a
+    second start of a call. `run_of` gives the status of a stored run, and its calls in flight.
+    """
+    calls: dict[str, CallsInFlight] = {}
+    for part in unit.parts:
+        status, in_flight = (part.run_id and run_of(part.run_id)) or ("created", "")
+        if status not in GOING_ON and not part.answers:
+            raise run_over(part.run_id, status)
+        if part.behind is not None:
+            raise run_over(part.run_id, status_after(part.behind))
+        if part.calls and part.run_id:
+            of_run = calls.setdefault(part.run_id, CallsInFlight(in_flight))
+            for event in part.calls:
+                of_run.observe(event)
+            part.ensure_delta().in_flight = of_run.text
+
+
+def run_over(run_id: str, status: str) -> StoreError:
+    return StoreError(f"run `{run_id}` is over: it is {status}", kind="run_over")
+
+
 def unit_start(events: Sequence[ev.Event]) -> int:
     """The seq at which a unit of events of one run was first appended; 0 for events that are no unit."""
     first = events[0]
@@ -350,6 +452,35 @@ def stored_before(events: Sequence[ev.Event], stored: Iterable[ev.Event], *, epo
             left = left if again is not None else []
         found.append(again)
     return found
+
+
+def append_new(
+    events: Sequence[ev.Event],
+    stored: Callable[[ev.Event], ev.Event | None],
+    append: Callable[[Sequence[ev.Event]], list[ev.Event]],
+) -> list[ev.Event]:
+    """Append the events that are not `stored` yet, each id once; returns all as stored, as `append` does for the new
+    ones.
+    """
+    if not any(event.event_id for event in events):
+        return append(events)
+    found: dict[tuple[str, str], ev.Event] = {}
+    fresh: list[ev.Event] = []
+    place: list[int | ev.Event] = []
+    numbers: dict[tuple[str, str], int] = {}
+    for event in events:
+        id = (event.session_id, event.event_id)
+        if event.event_id and id not in numbers and id not in found and (again := stored(event)):
+            found[id] = again
+        if id in found or id in numbers:
+            place.append(found[id] if id in found else numbers[id])
+            continue
+        if event.event_id:
+            numbers[id] = len(fresh)
+        place.append(len(fresh))
+        fresh.append(event)
+    new = append(fresh if len(fresh) < len(events) else events)  # those may be encoded already
+    return [new[item] if isinstance(item, int) else item for item in place]
 
 
 def same_but_seq(stored: ev.Event, event: ev.Event) -> bool:

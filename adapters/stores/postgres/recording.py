@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
-from typing import Any, TypeAlias
+from typing import Any
 
 import msgspec
 import psycopg
@@ -18,20 +18,11 @@ from proctor.policies.events import Event
 from proctor.policies.events.run_context import FIGURES
 from proctor.supervisor.errors import StoreError
 from proctor.supervisor.ports.stored_types import Command, RunInfo, StoreSize
-from proctor.supervisor.store.records import SIZE, from_record, ms_of, owners, root
+from proctor.supervisor.store.records import SIZE, append_new, from_record, ms_of, owners, root
 
 from ..tables import recording
-from ..tables.batches import COMMANDED, NUMBERED, Batch, BatchPart, Gathered, run_seal
-from ..tables.recording import (
-    FIGURED,
-    IN_FLIGHT,
-    RUN_COLUMNS,
-    KnownRun,
-    KnownSession,
-    Transaction,
-    append_new,
-    run_columns,
-)
+from ..tables.batches import COMMANDED, NUMBERED, Batch, Gathered, Inserted, PartRows, run_seal
+from ..tables.recording import FIGURED, IN_FLIGHT, RUN_COLUMNS, KnownRun, KnownSession, Transaction, run_columns
 from ..tables.schema import check_version
 from .connection import POSTGRES, Connection, ServerLink, kept, one_label, with_places
 
@@ -66,7 +57,6 @@ _FIGURES = tuple(
     )
     for change, places in (*((change, _PLACES) for change in FIGURED), (IN_FLIGHT, _TEXTS))
 )
-_Part: TypeAlias = tuple[int, BatchPart, list[bytes]]
 
 
 class Rows(Gathered):
@@ -74,7 +64,7 @@ class Rows(Gathered):
 
     def insert(self, connection: Connection) -> None:
         """Insert all rows; the transaction must hold the lock of `TAKE_TURN`."""
-        several: list[_Part] = []
+        several: list[Inserted] = []
         size = 0
         for part in self._parts:
             weight = sum(map(len, part[1].records))
@@ -98,25 +88,25 @@ class Rows(Gathered):
                 connection.execute(sql, (Jsonb(rows, _encode),))
 
 
-def _values(parts: list[_Part]) -> tuple[Any, ...]:
+def _values(parts: list[Inserted]) -> tuple[Any, ...]:
     """The bytes of all records and of their digests, and each part's offset among them, with its columns."""
     heads: list[tuple[Any, ...]] = []
     data = count = 0
-    for key, part, _ in parts:
-        heads.append((key, part.seq, kept(part.run_id), data, _columns(part), count))
-        *_, offset, length = part.columns[-1]
+    for key, part, rows, _ in parts:
+        heads.append((key, part.seq, kept(part.run_id), data, _columns(rows), count))
+        *_, offset, length = rows.columns[-1]
         data += offset - 1 + length
-        count += len(part.columns)
-    records = b"".join([record for _, part, _ in parts for record in part.records])
-    digests = b"".join([digest for _, _, made in parts for digest in made])
+        count += len(rows.columns)
+    records = b"".join([record for _, part, _, _ in parts for record in part.records])
+    digests = b"".join([digest for *_, made in parts for digest in made])
     return records, digests, Jsonb(heads, _encode)
 
 
-def _columns(part: BatchPart) -> msgspec.Raw:
-    if b"\\" not in part.encoded and not any(columns[0] for columns in part.columns):
-        return msgspec.Raw(part.encoded)
-    rows = [(id and kept(short_id(id)), kept(type), *more) for id, type, *more in part.columns]
-    return msgspec.Raw(_encode(rows))
+def _columns(rows: PartRows) -> msgspec.Raw:
+    if b"\\" not in rows.encoded and not any(columns[0] for columns in rows.columns):
+        return msgspec.Raw(rows.encoded)
+    stored = [(id and kept(short_id(id)), kept(type), *more) for id, type, *more in rows.columns]
+    return msgspec.Raw(_encode(stored))
 
 
 def short_id(event_id: str) -> str:
@@ -291,7 +281,7 @@ class Recorder(Transaction):
             id = (event.session_id, event.event_id)
             return self._gathered.get(id) or stored.get(id)
 
-        def append(fresh: list[Event]) -> list[Event]:
+        def append(fresh: Sequence[Event]) -> list[Event]:
             new = self._append(Batch(fresh))
             self._gathered.update({(event.session_id, event.event_id): event for event in new if event.event_id})
             return new

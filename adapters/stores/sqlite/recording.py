@@ -12,7 +12,7 @@ from proctor.policies.events import Event
 from proctor.policies.events.run_context import FIGURES
 from proctor.supervisor.ports.processes import machine
 from proctor.supervisor.ports.stored_types import Command, RunInfo, StoreSize
-from proctor.supervisor.store.records import SIZE, RunDelta, from_record, ms_of, owners, root
+from proctor.supervisor.store.records import SIZE, RunDelta, append_new, from_record, ms_of, owners, root
 
 from ..tables import recording
 from ..tables.batches import Batch, Condition, Dialect, Gathered, command_mark, marked, note_mark, run_digest
@@ -24,7 +24,6 @@ from ..tables.recording import (
     KnownRun,
     KnownSession,
     Transaction,
-    append_new,
     run_columns,
 )
 from ..tables.schema import COMMANDS, NOTES
@@ -136,19 +135,19 @@ class Rows(Gathered):
         """
         heads: list[tuple[int, int, str, int, int, int, int]] = []
         data = columns = count = 0
-        for key, part, _ in self._parts:
-            heads.append((key, part.seq, part.run_id, data, columns + 1, len(part.encoded), count * SIZE + 1))
-            _, _, _, offset, length = part.columns[-1]
+        for key, part, rows, _ in self._parts:
+            heads.append((key, part.seq, part.run_id, data, columns + 1, len(rows.encoded), count * SIZE + 1))
+            _, _, _, offset, length = rows.columns[-1]
             data += offset - 1 + length
-            columns += len(part.encoded)
-            count += len(part.columns)
-        encoded = b"".join([part.encoded for _, part, _ in self._parts])
+            columns += len(rows.encoded)
+            count += len(rows.columns)
+        encoded = b"".join([rows.encoded for _, _, rows, _ in self._parts])
         parts = _encode(heads)
         lines = changes(self._deltas)
         if data > _MOST_BYTES or any(_NUL in json for json in (encoded, parts, *lines)):
             return False
-        bytes = b"".join([record for _, part, _ in self._parts for record in part.records])
-        digests = b"".join([digest for _, _, made in self._parts for digest in made])
+        bytes = b"".join([record for _, part, _, _ in self._parts for record in part.records])
+        digests = b"".join([digest for *_, made in self._parts for digest in made])
         before = connection.total_changes
         connection.execute(
             _INSERT, (parts.decode(), encoded, bytes, digests, data_version, *(line.decode() for line in lines))
@@ -157,13 +156,13 @@ class Rows(Gathered):
 
     def insert_each(self, connection: sqlite3.Connection) -> None:
         """Insert the rows one by one, within a transaction."""
-        for key, part, digests in self._parts:
-            each = zip(part.columns, part.records, digests, strict=True)
-            rows = [
+        for key, part, rows, digests in self._parts:
+            each = zip(rows.columns, part.records, digests, strict=True)
+            values = [
                 (key, seq, part.run_id, event_id, type, at, record, digest)
                 for seq, ((event_id, type, at, _, _), record, digest) in enumerate(each, part.seq)
             ]
-            connection.executemany(_INSERT_ONE, rows)
+            connection.executemany(_INSERT_ONE, values)
         apply_each(connection, self._deltas)
 
 

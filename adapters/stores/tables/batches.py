@@ -10,19 +10,10 @@ from uuid import uuid4
 import msgspec
 from msgspec.structs import replace
 
-from proctor.policies.events import EVENT_TYPES, TERMINAL, Event, at_ms
+from proctor.policies.events import EVENT_TYPES, Event, at_ms
 from proctor.supervisor.ports.processes import is_gone
 from proctor.supervisor.ports.stored_types import Owner
-from proctor.supervisor.store.records import (
-    AFTER_THE_END,
-    CALLS,
-    COUNTED,
-    NEWS,
-    RunDelta,
-    lines_of,
-    to_record,
-    unit_start,
-)
+from proctor.supervisor.store.records import RunDelta, Unit, UnitPart, unit_start
 
 from .schema import CLAIMED, COMMANDS
 
@@ -32,133 +23,64 @@ _encode = msgspec.json.Encoder().encode
 _TAGS = {kind: tag for tag, kind in EVENT_TYPES.items()}
 
 
-class BatchPart:
-    """Consecutive events of one run: `news` are the first and those that can change the rows of its session, run or
-    approvals; `delta` is how they change its row. `calls` start or end a call, `answers`: all may come after the
-    run's end, and `behind` is an end that precedes them in the same append.
+class PartRows(NamedTuple):
+    """The rows of a part of a unit, as they are and as JSON."""
+
+    columns: list[Columns]
+    encoded: bytes
+
+
+class Batch(Unit):
+    """A unit with the seq at which it was first appended (see `unit_start`) and the rows of its parts, which are made
+    in the caller's event loop, before the writing thread gets them.
     """
 
-    __slots__ = (
-        "answers",
-        "behind",
-        "calls",
-        "columns",
-        "delta",
-        "encoded",
-        "news",
-        "records",
-        "run_id",
-        "seq",
-        "session_id",
-    )
-
-    def __init__(self, first: Event, seq: int) -> None:
-        self.session_id = first.session_id
-        self.run_id = first.run_id
-        self.seq = seq
-        self.news: list[Event] = []
-        self.columns: list[Columns] = []
-        self.records: list[bytes] = []
-        self.encoded = b""
-        self.delta: RunDelta | None = None
-        self.calls: list[Event] = []
-        self.answers = True
-        self.behind: Event | None = None
-
-    def count(self, event: Event) -> None:
-        """Count an event of `COUNTED`."""
-        self.ensure_delta().count(event)
-
-    def ensure_delta(self) -> RunDelta:
-        """Its delta, created if missing."""
-        self.delta = self.delta or RunDelta()
-        return self.delta
-
-
-class Batch:
-    """One append: `events` with their seqs (`next_seq` of their session first, by default that of its first event),
-    and the parts they make. Raises StoreError for an event that cannot be stored.
-    """
-
-    __slots__ = ("_ended", "events", "first_seq", "parts", "unit_start")
+    __slots__ = ("rows", "unit_start")
 
     def __init__(self, events: Sequence[Event], next_seq: Mapping[str, int] | None = None) -> None:
-        self.events: list[Event] = []
-        self.parts: list[BatchPart] = []
-        self.first_seq: dict[str, int] = {}
+        super().__init__(events, next_seq)
         self.unit_start = unit_start(events) if events else 0
-        self._ended: dict[str, Event] = {}
-        seqs = dict(next_seq or ())
-        lines = lines_of(events)
-        start = 0
-        while start < len(events):
-            first = events[start]
-            seq = seqs.get(first.session_id) or first.seq or 1
-            self.first_seq.setdefault(first.session_id, seq)
-            start = self._add_part(events, lines, start, seq)
-            seqs[first.session_id] = seq + len(self.parts[-1].columns)
+        self.rows = [_rows_of(part) for part in self.parts]
 
-    def _add_part(self, events: Sequence[Event], lines: Sequence[bytes | None], start: int, seq: int) -> int:
-        """Add a part of the events from `start` on; returns where the next one begins."""
-        first = events[start]
-        session_id, run_id, provider = first.session_id, first.run_id, first.provider
-        part = BatchPart(first, seq)
-        records = part.records
-        at = moment = None
-        offset = 1
-        for n in range(start, len(events)):
-            event = events[n]
-            if event.run_id is not run_id or event.session_id is not session_id or event.provider is not provider:
-                break
-            stamped, data = to_record(event, seq, lines[n])
-            seq += 1
-            kind = type(event)
-            if kind not in AFTER_THE_END:
-                part.answers = False
-                part.behind = part.behind or self._ended.get(run_id)
-            if kind in CALLS:
-                part.calls.append(stamped)
-            elif kind in TERMINAL and run_id:
-                self._ended[run_id] = event
-            if kind in NEWS or not records:
-                part.news.append(stamped)
-            if kind in COUNTED:
-                part.count(stamped)
-            if event.at is not at:
-                at = event.at
-                moment = None if at is None else at_ms(at)
-            length = len(data)
-            part.columns.append((event.event_id or None, _TAGS.get(kind) or event.type, moment, offset, length))
-            records.append(data)
-            self.events.append(stamped)
-            offset += length
-        part.encoded = _encode(part.columns)
-        self.parts.append(part)
-        return start + len(records)
+
+def _rows_of(part: UnitPart) -> PartRows:
+    columns: list[Columns] = []
+    at = moment = None
+    offset = 1
+    for event, data in zip(part.events, part.records, strict=True):
+        if event.at is not at:
+            at = event.at
+            moment = None if at is None else at_ms(at)
+        kind = _TAGS.get(type(event)) or event.type
+        columns.append((event.event_id or None, kind, moment, offset, len(data)))
+        offset += len(data)
+    return PartRows(columns, _encode(columns))
+
+
+Inserted: TypeAlias = tuple[int, UnitPart, PartRows, list[bytes]]
+"""A part to insert: the key of its session, its rows, and the digests of its records."""
 
 
 class Gathered:
-    """The inserts of one transaction: parts, each with the key of its session and the digests of its records, and the
-    changes in the rows of runs.
-    """
+    """The inserts of one transaction, and the changes in the rows of runs."""
 
     def __init__(self) -> None:
-        self._parts: list[tuple[int, BatchPart, list[bytes]]] = []
+        self._parts: list[Inserted] = []
         self._deltas: dict[str, RunDelta] = {}
 
     def __bool__(self) -> bool:
         return bool(self._parts)
 
-    def add(self, key: int, part: BatchPart, digests: list[bytes]) -> None:
+    def add(self, key: int, part: UnitPart, rows: PartRows, digests: list[bytes]) -> None:
         """Add the rows of a part."""
-        self._parts.append((key, part, digests))
+        self._parts.append((key, part, rows, digests))
         if part.delta is not None and part.run_id:
             before = self._deltas.get(part.run_id)
             self._deltas[part.run_id] = part.delta if before is None else before.then(part.delta)
 
     def of_run(self, run_id: str, start: int) -> list[tuple[int, bytes]]:
         """The seqs and records of a run that are not inserted yet, from a seq on."""
-        parts = [part for _, part, _ in self._parts if part.run_id == run_id]
+        parts = [part for _, part, _, _ in self._parts if part.run_id == run_id]
         rows = ((seq, data) for part in parts for seq, data in enumerate(part.records, part.seq))
         return [row for row in rows if row[0] >= start]
 

@@ -7,6 +7,7 @@ from proctor.policies.limits import BudgetAccount
 from proctor.supervisor.ports import budget_ledger
 from proctor.supervisor.ports.stored_types import GOING_ON
 from proctor.supervisor.store import invariants
+from proctor.supervisor.store.records import run_over
 
 from .batches import Tables, all_marks, budget_marked, find_owner, mark, marked, owner_columns, owner_of
 from .recording import Transaction
@@ -95,7 +96,7 @@ def _begin(recorder: Transaction, run_id: str, epoch: int, now_ms: Clock) -> int
         raise invariants.no_run(run_id)
     [(status, its)] = rows
     if status not in GOING_ON:
-        raise invariants.run_over(run_id, status)
+        raise run_over(run_id, status)
     if its != epoch:
         raise invariants.fenced(run_id, find_owner(recorder, its))
     return now_ms(recorder)

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from proctor.supervisor.ports.stored_types import NOT_OVER, Owner, RunInfo
 from proctor.supervisor.store import invariants
-from proctor.supervisor.store.records import owners
+from proctor.supervisor.store.records import owners, run_over
 
 from . import queries
 from .batches import RUN, find_owner, marked, owner_columns, owner_mark, owner_of, owner_row, row_digest, run_digest
@@ -67,7 +67,7 @@ def claim(recorder: Transaction, run_id: str, *, epoch: int, lost: bool = False)
     recorder.lock([session_id], [run_id])
     run = _found(recorder, run_id)
     if run.status not in NOT_OVER:
-        raise invariants.run_over(run_id, run.status)
+        raise run_over(run_id, run.status)
     owner = run.owner
     if owner is not None and not owner.gone and not (owner.epoch == epoch and run.status == "created"):
         raise invariants.claimed(run_id, owner)

@@ -14,7 +14,6 @@ from proctor.policies.events.run_context import FIGURES
 from proctor.policies.values.json_values import NOT_JSON, json_words
 from proctor.supervisor.errors import StoreError
 from proctor.supervisor.ports.stored_types import (
-    GOING_ON,
     NOBODY_IN_TIME,
     AnswerGiven,
     ApprovalAnswer,
@@ -22,6 +21,7 @@ from proctor.supervisor.ports.stored_types import (
     Block,
     Command,
     RunInfo,
+    RunStatus,
     StoredApproval,
     UnblockStarts,
 )
@@ -29,13 +29,14 @@ from proctor.supervisor.store import invariants
 from proctor.supervisor.store.invariants import asks, check_answerable, no_approval, shown, state_after
 from proctor.supervisor.store.records import (
     COUNTERS,
-    CallsInFlight,
     RunDelta,
+    admit,
     from_record,
     head_below,
     links,
     ms_of,
-    status_after,
+    run_after,
+    session_after,
     stored_before,
 )
 
@@ -44,7 +45,7 @@ from .schema import RUNS, WAITING
 
 RUN_COLUMNS: Final = "run_id, provider, status, created_at, created_ms, spec"
 """The columns of a run's row in every database, see `run_columns`."""
-KnownRun: TypeAlias = tuple[str, str, int, str]
+KnownRun: TypeAlias = tuple[RunStatus, str, int, str]
 """Of a run: its status, its provider, the epoch of its owner, and its calls in flight."""
 _encode = msgspec.json.Encoder().encode
 
@@ -80,56 +81,16 @@ class KnownSession:
 
     def learn(self, event: ev.Event) -> bool:
         """Whether the event changes the session's provider, or its id of the session."""
-        found = event.provider_session_id if isinstance(event, ev.SessionEvent) else None
-        if not ((event.provider and not self.provider) or (found and found != self.provider_session_id)):
-            return False
-        self.provider = self.provider or event.provider
-        self.provider_session_id = found or self.provider_session_id
-        return True
-
-
-def run_after(run: KnownRun, event: ev.Event) -> KnownRun | None:
-    """The run after an event; None if it does not change, as after its end."""
-    status, provider, epoch, in_flight = run
-    if status not in GOING_ON:
-        return None
-    status_now = status_after(event)
-    if status_now == status and (provider or not event.provider):
-        return None
-    return status_now, provider or event.provider, epoch, in_flight
+        after = session_after(self.provider, self.provider_session_id, event)
+        if after is not None:
+            self.provider, self.provider_session_id = after
+        return after is not None
 
 
 def run_columns(run: RunInfo) -> tuple[Any, ...]:
     """The values of `RUN_COLUMNS`. Raises as the encoder does if the spec is not JSON."""
     at = run.created_at
     return run.run_id, run.provider, run.status, at and at.isoformat(), at and ev.at_ms(at), _encode(run.spec)
-
-
-def append_new(
-    events: Sequence[ev.Event],
-    stored: Callable[[ev.Event], ev.Event | None],
-    append: Callable[[list[ev.Event]], list[ev.Event]],
-) -> list[ev.Event]:
-    """Append the events that are not `stored` yet, each id once; returns all as stored, as `append` does for the new
-    ones.
-    """
-    found: dict[tuple[str, str], ev.Event] = {}
-    fresh: list[ev.Event] = []
-    place: list[int | ev.Event] = []
-    numbers: dict[tuple[str, str], int] = {}
-    for event in events:
-        id = (event.session_id, event.event_id)
-        if event.event_id and id not in numbers and id not in found and (again := stored(event)):
-            found[id] = again
-        if id in found or id in numbers:
-            place.append(found[id] if id in found else numbers[id])
-            continue
-        if event.event_id:
-            numbers[id] = len(fresh)
-        place.append(len(fresh))
-        fresh.append(event)
-    new = append(fresh)
-    return [new[item] if isinstance(item, int) else item for item in place]
 
 
 class Transaction(ABC):
@@ -229,6 +190,10 @@ class Transaction(ABC):
     def _append_new(self, events: Sequence[ev.Event]) -> list[ev.Event]:
         """Append the events that are not stored yet; returns all as stored."""
 
+    def _run_state(self, run_id: str) -> tuple[RunStatus, str] | None:
+        run = self._run(run_id)
+        return run and (run[0], run[3])
+
     def _epoch(self, run_id: str) -> int:
         run = self._run(run_id)
         return 0 if run is None else run[2]
@@ -245,33 +210,18 @@ class Transaction(ABC):
         new = iter(self._append_new(fresh) if fresh else ())
         return [stored or next(new) for stored in again]
 
-    def _admit(self, batch: Batch) -> None:
-        """Raises StoreError for an event after a run's end, and for a second start of a call."""
-        calls: dict[str, CallsInFlight] = {}
-        for part in batch.parts:
-            run = self._run(part.run_id) if part.run_id else None
-            if run is not None and run[0] not in GOING_ON and not part.answers:
-                raise invariants.run_over(part.run_id, run[0])
-            if part.behind is not None:
-                raise invariants.run_over(part.run_id, status_after(part.behind))
-            if part.calls and part.run_id:
-                in_flight = calls.setdefault(part.run_id, CallsInFlight("" if run is None else run[3]))
-                for event in part.calls:
-                    in_flight.observe(event)
-                part.ensure_delta().in_flight = in_flight.text
-
     def _append(self, batch: Batch) -> list[ev.Event]:
         next_seq = {id: self._session(id).next_seq(id, batch.events) for id in batch.first_seq}
         if next_seq != batch.first_seq:
             batch = Batch(batch.events, next_seq)
-        self._admit(batch)
-        for part in batch.parts:
+        admit(batch, self._run_state)
+        for part, rows in zip(batch.parts, batch.rows, strict=True):
             session = self._session(part.session_id)
             for event in part.news:
                 self._note(event, session)
             if part.delta is not None and part.delta.in_flight is not None:
                 self._runs[part.run_id] = (*self._runs[part.run_id][:3], part.delta.in_flight)
-            self._rows.add(session.key, part, session.link(part.seq, part.records))
+            self._rows.add(session.key, part, rows, session.link(part.seq, part.records))
         return batch.events
 
     def _note(self, event: ev.Event, session: KnownSession) -> None:
@@ -295,10 +245,11 @@ class Transaction(ABC):
         if run is None:
             self.insert_run(RunInfo(run_id=event.run_id, session_id=event.session_id, created_at=event.at))
             run = self._runs[event.run_id]
-        after = run_after(run, event)
+        status, provider, epoch, in_flight = run
+        after = run_after(status, provider, event)
         if after is not None:
-            self._runs[event.run_id] = after
-            self.write("UPDATE runs SET status = ?, provider = ? WHERE run_id = ?", (*after[:2], event.run_id))
+            self._runs[event.run_id] = (*after, epoch, in_flight)
+            self.write("UPDATE runs SET status = ?, provider = ? WHERE run_id = ?", (*after, event.run_id))
 
     def _close(self, event: ev.ApprovalEvent) -> None:
         """Close an approval; an earlier answer is kept if the event repeats it, or withdraws it; see `closed`."""
