@@ -124,7 +124,7 @@ class TimelineItems:
     def _new_input(self, event: ev.ToolEvent) -> dict[str, Any] | None:
         """The input of a call, where it was not known so."""
         before = self._calls.get(event.tool_call_id)
-        if before == event.tool_input:
+        if before == event.tool_input and not isinstance(event, ev.ToolCallRequested):
             return None
         self._calls[event.tool_call_id] = event.tool_input
         if len(self._calls) > _CALLS_KNOWN:

@@ -21,7 +21,9 @@ export class Timeline {
   add(item) {
     const id = item.tool_call_id;
     if (!id) return this.filterRow(this.append(item, line(item)));
-    if (!this.calls.has(id)) {
+    const before = this.calls.get(id)?.call;
+    if (!before || (before.over && item.kind === "request")) {
+      if (before) before.until = item.seq; // its id names another call now
       const call = new Call(item, this.explain);
       const row = this.append(item, call.element);
       row.dataset.call = id;
@@ -42,7 +44,7 @@ export class Timeline {
     if (this.list.children.length > MOST_ROWS) {
       const first = this.list.firstElementChild;
       first.remove();
-      this.calls.delete(first.dataset.call);
+      if (this.calls.get(first.dataset.call)?.row === first) this.calls.delete(first.dataset.call);
       this.left.hidden = false;
     }
     return row;
@@ -82,6 +84,9 @@ class Call {
   constructor(item, explain) {
     this.explain = explain;
     this.id = item.tool_call_id;
+    this.since = item.seq;
+    this.until = Infinity;
+    this.over = false;
     this.pill = h("span", { class: "pill soft" }, "asked");
     this.args = h("span", { class: "args" });
     this.why = h("div", { class: "why", hidden: true });
@@ -129,6 +134,7 @@ class Call {
   }
 
   decided(item) {
+    this.over = item.event === "tool_call_denied";
     if (!this.answered) this.state(item);
     for (const reason of item.why) this.because(reason);
   }
@@ -150,6 +156,7 @@ class Call {
   }
 
   result(item) {
+    this.over = true;
     const whole = item.whole ?? item.text;
     const lines = whole.split("\n").length;
     const shown = h("pre", { class: "block" }, whole);
@@ -163,7 +170,8 @@ class Call {
     const body = this.steps.querySelector("div");
     fill(body, h("p", { class: "soft small" }, "Evaluating it again …"));
     try {
-      const found = (await this.explain()).filter((each) => each.decision?.tool_call_id === this.id);
+      const own = (each) => each.decision?.tool_call_id === this.id && this.since <= each.seq && each.seq < this.until;
+      const found = (await this.explain()).filter(own);
       fill(body, found.length ? found.map(({ decision: each }) => decision(each)) : "Nothing was decided about it.");
     } catch (error) {
       fill(body, error.message);

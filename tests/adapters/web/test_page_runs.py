@@ -1,10 +1,16 @@
 """Runs on the dashboard in a real browser: their list with the budgets, one run, the kill switch."""
 
 from datetime import date
+from functools import partial
 
+import anyio.from_thread
 import web_server
 from web_server import EVE, Site, going
 
+from proctor.adapters.stores import SQLiteStore
+from proctor.policies import parse_policies
+from proctor.supervisor import run_once
+from proctor.supervisor.testing.fakes import Ask, FakeAdapter
 from tests.dashboard import ASKS, POLICY, Person, ends, expect, needs_browser
 
 pytestmark = needs_browser
@@ -49,6 +55,25 @@ def test_a_filtered_timeline_shows_what_matches_as_it_happens(person: Person, si
         expect(tab.locator(".call", has_text="later.txt")).to_be_visible()
         tab.get_by_role("button", name="Deny").click()
         ends(site, event["run_id"])
+
+
+def test_the_calls_of_a_reused_id_are_cards_of_their_own(person: Person, site: Site) -> None:
+    """Each with its input, its outcome and why it was decided so."""
+    policies = parse_policies(
+        "name: team\non_violation: deny\nrules: [{id: twice, type: count, tool: bash, max: 2}]\n"
+    )
+    agent = FakeAdapter([Ask(name="bash", id="c1", input={"command": "make"}, turn=turn) for turn in (1, 2, 3)])
+    with anyio.from_thread.start_blocking_portal() as portal:
+        store = portal.call(SQLiteStore, site.store)
+        result = portal.call(partial(run_once, agent, "Clean up", policies=policies, store=store))
+        portal.call(store.aclose)
+    tab = person.opens(f"#/run/{result.run_id}")
+    expect(tab.locator(".call .pill")).to_have_text(["allowed", "allowed", "denied"])
+    expect(tab.locator(".call .args")).to_have_text(["command: make"] * 3)
+    expect(tab.locator(".call", has_text="team/twice")).to_have_count(1)
+    for why in tab.locator(".call summary", has_text="Why").all():
+        why.click()
+    expect(tab.locator(".steps")).to_have_count(3)
 
 
 def test_a_run_is_read_with_the_keyboard(person: Person, site: Site) -> None:
