@@ -4,7 +4,6 @@ A client starts a small program for each hook (`daemon_client`), which asks the 
 """
 
 ROOMS = (
-    "permission_import",
     "settings",
     "daemon",
     "over_http",
@@ -16,6 +15,7 @@ ROOMS = (
     "decisions",
     "clients",
     "messages",
+    "permission_import",
     "record",
 )
 """Top first: each imports only those below it."""

@@ -174,11 +174,9 @@ _FOR_THE_PERSON = (
 _OUTSIDE = ("dangerouslyDisableSandbox",)
 """Inputs by which a call leaves the client's own sandbox."""
 _ITS_OWN = (
-    *(".claude", ".mcp.json", "managed-settings", ".codex", ".gemini", ".cursor", ".copilot"),
-    *(".opencode", ".config/opencode", "opencode.json", "tui.json"),
-    *(f".github/{name}" for name in ("hooks", "copilot", "extensions", "agents", "mcp.json", "lsp.json")),
-    *("/etc/claude-code", "/etc/gemini-cli", "/etc/cursor", "/etc/github-copilot"),
-    *(".git/hooks", ".git/config"),
+    *(place for client in CLIENTS.values() for place in client.settings.runs_from),
+    ".git/hooks",
+    ".git/config",
 )
 """Places from which a client, or a tool of every developer, takes what it runs."""
 _AGENTS = frozenset(client.program for client in CLIENTS.values())

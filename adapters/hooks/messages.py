@@ -18,6 +18,7 @@ from proctor.policies.values.json_values import NOT_JSON, json_words
 
 from ..kit.usage_log import LOOK_S, UsageLog
 from ..kit.values import whole_characters
+from .permission_import import Permissions
 
 Decoded = TypeVar("Decoded")
 Kind: TypeAlias = Literal[
@@ -162,6 +163,7 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
         beside_managed: what managed settings get, too.
         text: the whole file, of the events and the command line, where it is no JSON with `hooks`.
         overriding: a folder's files whose settings go before a person's, the strongest first.
+        runs_from: places, as parts of paths, from which it takes what it runs: a call that names one is left to it.
         off: whether settings switch hooks off, the keys on the way to the value; empty where none does.
         on: the value that leaves them on.
         beside_ours: files of a folder, as patterns, that can change what is decided where they have this text.
@@ -179,9 +181,15 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
     beside_managed: Mapping[str, Any] = {}
     text: Callable[[str], str] | None = None
     overriding: tuple[str, ...] = ()
+    runs_from: tuple[str, ...] = ()
     off: tuple[str, ...] = ()
     on: bool = False
     beside_ours: tuple[tuple[str, str], ...] = ()
+
+    def of_user(self, path: str) -> Path:
+        """A path in the person's home, or where the variable has moved its first folder."""
+        moved = os.environ.get(self.home_variable) if self.home_variable else None
+        return Path(moved, *Path(path).parts[1:]) if moved else Path.home() / path
 
     def home(self, log: str) -> str:
         """The person's folder, by the log of a session, wherever a variable has moved it; empty if nobody knows."""
@@ -226,6 +234,7 @@ class HookClient(msgspec.Struct, frozen=True, kw_only=True):
         rests_for: why it says that a session is over with which it may still go on by itself.
         tells_usage: its hooks say what was used.
         usage: reads its log of a session, from a path, an earlier state, and the time before which nothing counts.
+        permissions: reads what its settings, the person's and this folder's, permit; None where nobody knows how.
     """
 
     name: str
@@ -257,6 +266,7 @@ class HookClient(msgspec.Struct, frozen=True, kw_only=True):
     rests_for: tuple[str, ...] = ()
     tells_usage: bool = False
     usage: Callable[[str, bytes | None, datetime], UsageLog] | None = None
+    permissions: Callable[[], Permissions] | None = None
 
     def tool(self, name: str) -> Tool | None:
         """The tool of this name, if it is known."""

@@ -1,16 +1,13 @@
 """The permissions of an interactive agent, from its own settings, as a policy that allows no more.
 
-Each format becomes `Permission`s, which know how their agent matches them. The policy is stricter where the two
-languages differ: an `allow` that cannot be said exactly is left out, a `deny` covers more than it did.
+`clients` turn their formats into `Permission`s, which know how their agent matches them. The policy is stricter where
+the two languages differ: an `allow` that cannot be said exactly is left out, a `deny` covers more than it did.
 """
 
-import ast
 import json
-import os
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import product
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -22,16 +19,15 @@ from proctor.policies.values.json_values import json_words
 from proctor.supervisor.errors import UsageError
 
 Decision: TypeAlias = Literal["allow", "ask", "deny"]
-_STRICT: Mapping[Decision, int] = {"allow": 0, "ask": 1, "deny": 2}
+STRICT: Mapping[Decision, int] = {"allow": 0, "ask": 1, "deny": 2}
 WRITING = ("write", "edit", "delete", "move")
 READING = ("read", "grep", "glob")
-_TOOLS = {"read": READING, "write": WRITING, "edit": WRITING}
-"""What a name of a permission covers, by the portable name of the tool."""
+"""The portable tools that a permission to write, or to read, is about."""
 _PLAIN = re.compile(r"[A-Za-z0-9_./@%+=,-]+(?: [A-Za-z0-9_./@%+=,:-]+)*")
 """A command that needs no quotes."""
 _PLAIN_LINE = r"[^;&|<>$`\n()\\'\"{}*?\[\]!#]*"
 """A stretch of a line with nothing in it that a shell reads otherwise than it stands."""
-_EVERYTHING = "everything would be allowed; what is not listed is asked about"
+EVERYTHING = "everything would be allowed; what is not listed is asked about"
 _SPLIT = re.compile(r"&&|\|\||[;|&\n]")
 
 
@@ -92,14 +88,14 @@ class Permissions(msgspec.Struct, kw_only=True):
             each.about == "any" and each.decision == "allow" and each.matches(tool, "") for each in self.found
         )
         plain = tool != "bash" or anything or not re.search(r"[$`<>]", value)
-        worst = max(decided, key=_STRICT.__getitem__, default=self.others)
+        worst = max(decided, key=STRICT.__getitem__, default=self.others)
         return worst if plain or worst != "allow" else "ask"
 
     def _of_one(self, tool: str, value: str) -> Decision:
         matching = [each.decision for each in self.found if each.about != "unsaid" and each.matches(tool, value)]
         if self.ordered and matching:
             return matching[-1]
-        return max(matching, key=_STRICT.__getitem__, default=self.others)
+        return max(matching, key=STRICT.__getitem__, default=self.others)
 
     def in_force(self) -> list[Permission]:
         """Those that decide anything: where the last counts, none that a later one about all calls undoes.
@@ -134,7 +130,7 @@ def policy_text(given: Permissions) -> str:
     lines = [
         f"# The permissions in {', '.join(given.files)}, as far as a policy can state them; it allows nothing more."
     ]
-    lines += [f"# not said: {_one_line(each)}" for each in given.unsaid]
+    lines += [f"# not said: {one_line(each)}" for each in given.unsaid]
     lines += ["version: 1", f"name: from-{given.agent}", "on_violation: deny", "tool_rules:"]
     for decision, id, action in (("deny", "denied", "deny"), ("ask", "asked", "request_approval")):
         if found := {each: parts for each, parts in stopped.items() if each.decision == decision}:
@@ -143,7 +139,7 @@ def policy_text(given: Permissions) -> str:
     lines += ["  - id: allowed", f"    action: {action}", "    allow:", *_lines(allowed)]
     if words:  # in one entry, as a line may have commands of several
         lines += ["      - tool: bash", "        where:", "          - path: $.command", "            runs:"]
-        lines += [f"              - {json.dumps(_words(each))}  # {_one_line(each.written)}" for each in words]
+        lines += [f"              - {json.dumps(_words(each))}  # {one_line(each.written)}" for each in words]
     elif not any(allowed.values()):
         lines.append("      - no-tool  # nothing is allowed unasked")
     return "\n".join(lines) + "\n"
@@ -151,7 +147,7 @@ def policy_text(given: Permissions) -> str:
 
 def _lines(found: Mapping[Permission, Sequence[Mapping[str, Any]]]) -> Iterator[str]:
     for each, parts in found.items():
-        yield from (f"      - {json.dumps(part)}  # {_one_line(each.written)}" for part in parts)
+        yield from (f"      - {json.dumps(part)}  # {one_line(each.written)}" for part in parts)
 
 
 def _stops(each: Permission, kept: Sequence[Permission]) -> list[dict[str, Any]]:
@@ -248,273 +244,51 @@ def _host(url: str) -> str:
     return re.sub(r"^\w+://([^/?#]*@)?", "", url).split("/")[0].split(":")[0].split("?")[0].split("#")[0].lower()
 
 
-def _one_line(text: str) -> str:
+def one_line(text: str) -> str:
+    """A text of the settings, for a comment."""
     return re.sub(r"[^\x20-\x7e]+", " ", text)
 
 
-# Each agent's own format.
-
-
-def _claude(data: Mapping[str, Any], to: Permissions, file: str) -> None:
-    settings = _mapping(data.get("permissions", {}), file, "permissions")
-    mode = settings.get("defaultMode", "default")
-    if mode in ("acceptEdits", "auto"):
-        to.add("allow", f"defaultMode {mode}", WRITING, "path", "./**")
-    elif mode == "bypassPermissions":
-        to.unsaid.append(f"`defaultMode: bypassPermissions`: {_EVERYTHING}")
-    elif mode == "dontAsk":
-        to.others = "deny"
-    for folder in settings.get("additionalDirectories", ()):
-        to.unsaid.append(f"`additionalDirectories`: `{folder}`; name it in a rule `Read(...)` or `Edit(...)`")
-    decisions: tuple[Decision, ...] = ("deny", "ask", "allow")
-    for decision in decisions:
-        for rule in _texts(settings.get(decision, ()), file, f"permissions.{decision}"):
-            _claude_rule(decision, rule, to, file)
-
-
-def _claude_rule(decision: Decision, rule: str, to: Permissions, file: str) -> None:
-    found = re.fullmatch(r"([\w*-]+)(?:\((.*)\))?", rule.strip(), re.S)
-    if found is None:
-        raise UsageError(f"{file}: `{rule}` is no permission rule; one is `Tool` or `Tool(what)`")
-    name, what = found[1], (found[2] or "").strip()
-    tools = _claude_tools(name)
-    if what in ("", "*", "**", ":*"):
-        to.add(decision, rule, tools)
-    elif name == "Bash":
-        to.add(decision, rule, tools, "command", f"{what[:-2]} *" if what.endswith(":*") else what)
-    elif name in ("Write", "MultiEdit", "NotebookEdit"):  # the client asks rules of `Edit` only
-        to.add(decision, rule, WRITING, "unsaid" if decision == "allow" else "path", what.lstrip("/"))
-    elif name in ("Read", "Edit"):
-        to.add(decision, rule, tools, "path", _claude_path(what, file))
-    elif name == "WebFetch" and what.startswith("domain:") and "*" not in what:
-        to.add(decision, rule, tools, "url", what.removeprefix("domain:").lower())
-    else:
-        to.add(decision, rule, tools, "unsaid")
-
-
-def _claude_tools(name: str) -> Sequence[str]:
-    portable = {
-        "bash": ["bash"],
-        "read": READING,
-        "edit": WRITING,
-        "webfetch": ["fetch"],
-        "websearch": ["web_search"],
-    }
-    is_server = re.fullmatch(r"mcp__[^_]+(_[^_]+)*", name)
-    return portable.get(name.lower(), [f"{name}__*", name] if is_server else [name])
-
-
-def _claude_path(written: str, file: str) -> str:
-    """A path of a rule: `//` begins at the root, `/` at the folder of the settings, which in a home may be any."""
-    if written.startswith("//"):
-        return written[1:]
-    if written.startswith("/"):
-        return f"**{written}" if Path(file).is_absolute() else f".{written}"
-    return written
-
-
-def _codex(data: Mapping[str, Any], to: Permissions, file: str) -> None:
-    mode, approval = data.get("sandbox_mode", "read-only"), data.get("approval_policy", "on-request")
-    to.add("allow", f"sandbox_mode {mode}", READING)
-    if approval == "never":
-        to.others = "deny"
-    if mode == "workspace-write":
-        to.add("allow", "sandbox_mode workspace-write", WRITING, "path", "./**")
-        for root in _mapping(data.get("sandbox_workspace_write", {}), file, mode).get("writable_roots", ()):
-            to.add("allow", f"writable_roots {root}", WRITING, "path", f"{root}/**")
-    elif mode == "danger-full-access":
-        to.unsaid.append(f"`sandbox_mode: danger-full-access`: {_EVERYTHING}")
-    to.unsaid.append(
-        "commands that Codex runs in its sandbox unasked: a policy has no sandbox, so they are asked about"
-    )
-
-
-def _codex_rules(text: str, to: Permissions, file: str) -> None:
-    """`prefix_rule(pattern=[...], decision=...)`; the language is a part of Python's."""
-    try:
-        tree = ast.parse(text)
-        decisions: dict[str, Decision] = {"allow": "allow", "prompt": "ask", "forbidden": "deny"}
-        for statement in tree.body:
-            call = statement.value if isinstance(statement, ast.Expr) else None
-            if not isinstance(call, ast.Call) or getattr(call.func, "id", "") != "prefix_rule":
-                to.unsaid.append(f"{file}:{statement.lineno}: {_one_line(ast.unparse(statement))[:80]}")
-                continue
-            arguments = {
-                key.arg: ast.literal_eval(key.value) for key in call.keywords if key.arg in ("pattern", "decision")
-            }
-            words = [each if isinstance(each, list) else [each] for each in arguments["pattern"]]
-            decision = decisions[arguments.get("decision", "allow")]
-            for one in product(*words):
-                to.add(decision, ast.unparse(call), ["bash"], "command", f"{' '.join(one)} *")
-    except (SyntaxError, ValueError, KeyError, TypeError, RecursionError, MemoryError) as error:
-        raise UsageError(f"{file}: not a file of rules: {error}") from None
-
-
-def _gemini(data: Mapping[str, Any], to: Permissions, file: str) -> None:
-    tools = _mapping(data.get("tools", {}), file, "tools")
-    lists: dict[Decision, tuple[Any, ...]] = {
-        "allow": (tools.get("allowed", ()), data.get("allowedTools", ())),
-        "deny": (tools.get("exclude", ()), data.get("excludeTools", ())),
-    }
-    for decision, given in lists.items():
-        for rule in (one for each in given for one in _texts(each, file, f"tools of `{decision}`")):
-            name, _, what = rule.rstrip(")").partition("(")
-            command = f"{what} *" if what else ""
-            to.add(decision, rule, _gemini_tools(name), "command" if what else "any", command)
-    for place in (tools.get("core"), data.get("coreTools")):
-        if place is not None:
-            to.unsaid.append("`core`: other tools are hidden from the model; here they are asked about")
-
-
-def _gemini_tools(name: str) -> list[str]:
-    return {"ShellTool": ["bash"], **_acts("gemini")}.get(name, [name])
-
-
-def _acts(agent: str) -> dict[str, list[str]]:
-    """The portable names of an agent's tools, by their own."""
-    from .clients import CLIENTS
-
-    return {tool.name: [*tool.acts] for tool in CLIENTS[agent].tools if tool.acts}
-
-
-def _gemini_policy(data: Mapping[str, Any], to: Permissions, file: str) -> None:
-    rules = data.get("rule", [])
-    if not isinstance(rules, list):
-        raise UsageError(f"{file}: `rule` is a list of tables, `[[rule]]`")
-    to.ordered = True
-    for rule in sorted(rules, key=lambda one: one.get("priority", 0)):
-        _gemini_rule(rule, to, file)
-
-
-def _gemini_rule(rule: Mapping[str, Any], to: Permissions, file: str) -> None:
-    decisions: dict[str, Decision] = {"allow": "allow", "ask_user": "ask", "deny": "deny"}
-    if rule.get("decision") not in decisions:
-        raise UsageError(f"{file}: a rule's `decision` is allow, deny or ask_user, not `{rule.get('decision')}`")
-    decision = decisions[rule["decision"]]
-    written = " ".join(f"{key}={value!r}" for key, value in rule.items() if key != "priority")
-    names = rule.get("toolName", "*")
-    tools = [tool for name in ([names] if isinstance(names, str) else names) for tool in _gemini_tools(name)]
-    if server := rule.get("mcpName"):
-        tools = [f"mcp_{server}_{name}" for name in tools] + [f"{server}__{name}" for name in tools]
-    limited = {"argsPattern", "commandRegex", "modes", "interactive", "toolAnnotations", "subagent"} & rule.keys()
-    prefixes = rule.get("commandPrefix", ())
-    if limited:
-        to.add(decision, written, tools, "unsaid")
-    elif prefixes:
-        for prefix in [prefixes] if isinstance(prefixes, str) else prefixes:
-            to.add(decision, written, tools, "command", f"{prefix.strip()} *")
-    else:
-        to.add(decision, written, tools)
-
-
-def _opencode(data: Mapping[str, Any], to: Permissions, file: str) -> None:
-    to.ordered = True
-    given = data.get("permission", {})
-    given = _mapping({"*": given} if isinstance(given, str) else given, file, "permission")
-    names: Mapping[str, Sequence[str]] = {**_acts("opencode"), "edit": WRITING}
-    for name, enabled in _mapping(data.get("tools", {}), file, "tools").items():
-        if enabled is False:
-            to.add("deny", f"tools.{name}: false", names.get(name, [name]))
-    for name, value in given.items():
-        for pattern, decision in (value if isinstance(value, dict) else {"*": value}).items():
-            if decision not in _STRICT:
-                raise UsageError(f"{file}: `permission.{name}` is allow, ask or deny, not `{decision}`")
-            tools, written = names.get(name, [name]), f"{name}: {pattern} {decision}"
-            about = {"bash": "command", "edit": "path", "read": "path"}.get(name, "unsaid")
-            pattern = f"{pattern}*" if about == "path" and pattern.endswith("/*") else pattern
-            to.add(decision, written, tools, "any" if pattern == "*" else about, pattern)
-    to.unsaid.append("opencode allows what no setting names; the policy asks about it")
-
-
-def _cursor(data: Mapping[str, Any], to: Permissions, file: str) -> None:
-    permissions = _mapping(data.get("permissions", {}), file, "permissions")
-    rules: list[tuple[Decision, str]] = [("deny", r) for r in _texts(permissions.get("deny", ()), file, "deny")]
-    rules += [("allow", r) for r in _texts(permissions.get("allow", ()), file, "allow")]
-    rules += [("allow", f"Shell({r})") for r in _texts(data.get("terminalAllowlist", ()), file, "terminalAllowlist")]
-    rules += [("allow", f"Mcp({r})") for r in _texts(data.get("mcpAllowlist", ()), file, "mcpAllowlist")]
-    for decision, rule in rules:
-        _cursor_rule(decision, rule, to, file)
-
-
-def _cursor_rule(decision: Decision, rule: str, to: Permissions, file: str) -> None:
-    found = re.fullmatch(r"(\w+)\((.*)\)", rule, re.S)
-    if found is None:
-        raise UsageError(f"{file}: `{rule}` is no permission; one is `Shell(...)`, `Read(...)`, `Write(...)`")
-    kind, what = found[1].lower(), found[2].strip()
-    if kind == "shell":
-        command = f"{what.replace(':', ' ', 1).removesuffix(' *')} *"
-        to.add(decision, rule, ["bash"], "any" if what in ("*", "**") else "command", command)
-    elif kind in ("read", "write"):
-        to.add(decision, rule, _TOOLS[kind], "any" if what in ("*", "**", "**/*") else "path", what)
-    elif kind == "webfetch" and "*" not in what:
-        to.add(decision, rule, ["fetch"], "url", what.lower())
-    elif kind == "mcp":
-        server, _, tool = re.sub(r"\s", "", what).replace(",", ":").partition(":")
-        to.add(decision, rule, [f"mcp__{server}__{tool or '*'}", f"{server}__{tool or '*'}"])
-    else:
-        to.add(decision, rule, ["*"], "unsaid")
-
-
-def _mapping(value: Any, file: str, name: str) -> Mapping[str, Any]:
+def mapping_at(value: Any, file: str, name: str) -> Mapping[str, Any]:
+    """A table of settings. Raises UsageError, with the file and its name there, for anything else."""
     if not isinstance(value, dict):
         raise UsageError(f"{file}: expected a table of settings at `{name}`")
     return value
 
 
-def _texts(value: Any, file: str, name: str) -> Iterable[str]:
+def texts_at(value: Any, file: str, name: str) -> Iterable[str]:
+    """A list of texts. Raises UsageError as `mapping_at`."""
     if not isinstance(value, (list, tuple)) or not all(isinstance(each, str) for each in value):
         raise UsageError(f"{file}: expected a list of texts at `{name}`")
     return value
 
 
-_Reader: TypeAlias = Callable[[Mapping[str, Any], Permissions, str], None]
+def acts_of(tools: Iterable[Tool]) -> dict[str, list[str]]:
+    """The portable names of tools, by their own."""
+    return {tool.name: [*tool.acts] for tool in tools if tool.acts}
 
-
-def _places(agent: str) -> list[tuple[str, _Reader | None]]:
-    """Where an agent keeps its permissions, as globs, the least first; a file of rules has no reader of settings."""
-    home, env = Path.home(), os.environ
-    claude, codex = env.get("CLAUDE_CONFIG_DIR", home / ".claude"), env.get("CODEX_HOME", home / ".codex")
-    places: dict[str, list[tuple[str, _Reader | None]]] = {
-        "claude": [(f"{claude}/settings.json", _claude), (".claude/settings.json", _claude),
-                   (".claude/settings.local.json", _claude)],
-        "codex": [(f"{codex}/config.toml", _codex), (f"{codex}/rules/*.rules", None), (".codex/rules/*.rules", None)],
-        "gemini": [(f"{home}/.gemini/settings.json", _gemini), (".gemini/settings.json", _gemini),
-                   (f"{home}/.gemini/policies/*.toml", _gemini_policy), (".gemini/policies/*.toml", _gemini_policy)],
-        "opencode": [(f"{home}/.config/opencode/opencode.json*", _opencode), ("opencode.json*", _opencode)],
-        "cursor": [(f"{home}/.cursor/cli-config.json", _cursor), (f"{home}/.cursor/permissions.json", _cursor),
-                   (".cursor/cli.json", _cursor), (".cursor/permissions.json", _cursor)],
-    }  # fmt: skip
-    return places[agent]
-
-
-_UNASKED = """
-    Agent AskUserQuestion BashOutput EnterPlanMode ExitPlanMode KillShell ListAgents ReportFindings TaskCreate
-    TaskGet TaskList TaskOutput TaskStop TaskUpdate TodoWrite ToolSearch
-"""
 
 AGENTS = ("claude", "codex", "gemini", "opencode", "cursor")
+"""Those of `clients.CLIENTS` with `permissions`, which take time to import."""
+Reader: TypeAlias = Callable[[Any, Permissions, str], None]
+"""Adds what a file says, from its tables (of `.rules` its text) and its name. Raises UsageError."""
+_RULES = ".rules"
 
 
-def read_permissions(agent: str) -> Permissions:
-    """What the settings of an agent, the person's and this folder's, permit. Raises UsageError."""
+def read_permissions(agent: str, *places: tuple[Path | str, Reader]) -> Permissions:
+    """What the settings of an agent permit, at these places: globs of files, the least first. Raises UsageError."""
     found = Permissions(agent=agent)
-    for pattern, reader in _places(agent):
+    for pattern, reader in places:
         place = Path(pattern)
         for path in sorted(place.parent.glob(place.name)):
             found.files.append(str(path))
-            text = _read(path)
-            if reader is None:
-                _codex_rules(text, found, str(path))
-                continue
+            data = _data(_read(path), path)
             try:
-                reader(_mapping(_data(text, path), str(path), "$"), found, str(path))
+                reader(data if path.suffix == _RULES else mapping_at(data, str(path), "$"), found, str(path))
             except (TypeError, AttributeError) as error:
                 raise UsageError(f"`{path}` is not as {agent} writes it: {error}") from None
     if not found.files:
-        raise UsageError(f"there are no settings of {agent}: {', '.join(place for place, _ in _places(agent))}")
-    if agent == "claude":
-        found.add("allow", "reading in the folder", READING, "path", "./**")
-        found.add("allow", "tools that Claude Code does not ask about", _UNASKED.split())
+        raise UsageError(f"there are no settings of {agent}: {', '.join(str(place) for place, _ in places)}")
     return found
 
 
@@ -539,6 +313,8 @@ def _data(text: str, path: Path) -> Any:
     try:
         if path.suffix == ".toml":
             return tomllib.loads(text)
+        if path.suffix == _RULES:
+            return text
         return json.loads(re.sub(r'("(?:[^"\\]|\\.)*")|//[^\n]*|/\*.*?\*/|,(?=\s*[}\]])', r"\1", text, flags=re.S))
     except (ValueError, RecursionError) as error:
         raise UsageError(f"`{path}` cannot be read: {json_words(error)}") from None

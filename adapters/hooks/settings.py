@@ -137,8 +137,7 @@ def settings_path(*, user: bool = False, folder: Path, client: HookClient = CLAU
         return Path(_managed_place(client))
     if not user:
         return folder / own.project
-    moved = os.environ.get(own.home_variable) if own.home_variable else None
-    return Path(moved, *Path(own.user).parts[1:]) if moved else Path.home() / own.user
+    return own.of_user(own.user)
 
 
 def document(wanted: dict[str, Any], client: HookClient) -> str:

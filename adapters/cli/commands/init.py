@@ -12,7 +12,7 @@ from proctor.policies.events import ToolCallStarted
 
 from ...agents.catalog import SPECS
 from ...hooks.permission_import import AGENTS as FROM
-from ...hooks.permission_import import Permissions, policy_text, portable_call, read_permissions
+from ...hooks.permission_import import Permissions, policy_text, portable_call
 from ...kit.display_text import escape_control
 from ..options import json_option
 from ..output import echo, echo_json, replaced
@@ -83,7 +83,7 @@ def init(
     if sessions and not source:
         raise click.UsageError("`--sessions` needs `--from`")
     asks = not yes and not as_json and sys.stdin.isatty() and sys.stdout.isatty()
-    given = read_permissions(source) if source else None
+    given = _permissions(source) if source else None
     texts = {f"from-{source}.yaml": policy_text(given)} if given else _texts(pack)
     file = next(iter(texts))
     _check_free(texts, force)
@@ -117,6 +117,14 @@ def init(
             echo(line)
     echo(f"next: {follows}")
     echo("then: `proctor watch` shows the run, `proctor explain last` explains each decision")
+
+
+def _permissions(agent: str) -> Permissions:
+    from ...hooks.clients import CLIENTS
+
+    read = CLIENTS[agent].permissions
+    assert read is not None
+    return read()
 
 
 def _show_differences(found: list[dict[str, str]]) -> None:

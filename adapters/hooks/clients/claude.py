@@ -1,9 +1,10 @@
-"""Claude Code: its events, the fields of its input, its answers."""
+"""Claude Code: its events, the fields of its input, its answers, its permissions."""
 
 from __future__ import annotations
 
+import re
 import shlex
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from heapq import nlargest
 from pathlib import Path
 from typing import Any, Final
@@ -12,11 +13,22 @@ import msgspec
 
 from proctor.policies.errors import EventError
 from proctor.policies.values.json_values import NOT_JSON
+from proctor.supervisor.errors import UsageError
 
 from ...agents.claude.session_log import OTHERS, USER_REJECTED, WOKEN, ClaudeUsageLog, logs_below
 from ...kit import usage_log
 from ...kit.client_tools import HOOKED
 from .. import messages
+from ..permission_import import (
+    EVERYTHING,
+    READING,
+    WRITING,
+    Decision,
+    Permissions,
+    mapping_at,
+    read_permissions,
+    texts_at,
+)
 
 EVENTS: Final[Mapping[str, messages.Kind]] = {
     "UserPromptSubmit": "prompt",
@@ -215,6 +227,80 @@ def scheduled(log: str, waits: bool) -> bool:
     return messages.awaited(latest, bool, usage_log.WAIT_AT_THE_END_S if waits else 0)
 
 
+def _read_settings(data: Mapping[str, Any], to: Permissions, file: str) -> None:
+    settings = mapping_at(data.get("permissions", {}), file, "permissions")
+    mode = settings.get("defaultMode", "default")
+    if mode in ("acceptEdits", "auto"):
+        to.add("allow", f"defaultMode {mode}", WRITING, "path", "./**")
+    elif mode == "bypassPermissions":
+        to.unsaid.append(f"`defaultMode: bypassPermissions`: {EVERYTHING}")
+    elif mode == "dontAsk":
+        to.others = "deny"
+    for folder in settings.get("additionalDirectories", ()):
+        to.unsaid.append(f"`additionalDirectories`: `{folder}`; name it in a rule `Read(...)` or `Edit(...)`")
+    decisions: tuple[Decision, ...] = ("deny", "ask", "allow")
+    for decision in decisions:
+        for rule in texts_at(settings.get(decision, ()), file, f"permissions.{decision}"):
+            _add_rule(decision, rule, to, file)
+
+
+def _add_rule(decision: Decision, rule: str, to: Permissions, file: str) -> None:
+    found = re.fullmatch(r"([\w*-]+)(?:\((.*)\))?", rule.strip(), re.S)
+    if found is None:
+        raise UsageError(f"{file}: `{rule}` is no permission rule; one is `Tool` or `Tool(what)`")
+    name, what = found[1], (found[2] or "").strip()
+    tools = _tools_of(name)
+    if what in ("", "*", "**", ":*"):
+        to.add(decision, rule, tools)
+    elif name == "Bash":
+        to.add(decision, rule, tools, "command", f"{what[:-2]} *" if what.endswith(":*") else what)
+    elif name in ("Write", "MultiEdit", "NotebookEdit"):  # the client asks rules of `Edit` only
+        to.add(decision, rule, WRITING, "unsaid" if decision == "allow" else "path", what.lstrip("/"))
+    elif name in ("Read", "Edit"):
+        to.add(decision, rule, tools, "path", _path_of(what, file))
+    elif name == "WebFetch" and what.startswith("domain:") and "*" not in what:
+        to.add(decision, rule, tools, "url", what.removeprefix("domain:").lower())
+    else:
+        to.add(decision, rule, tools, "unsaid")
+
+
+def _tools_of(name: str) -> Sequence[str]:
+    portable = {
+        "bash": ["bash"],
+        "read": READING,
+        "edit": WRITING,
+        "webfetch": ["fetch"],
+        "websearch": ["web_search"],
+    }
+    is_server = re.fullmatch(r"mcp__[^_]+(_[^_]+)*", name)
+    return portable.get(name.lower(), [f"{name}__*", name] if is_server else [name])
+
+
+def _path_of(written: str, file: str) -> str:
+    """A path of a rule: `//` begins at the root, `/` at the folder of the settings, which in a home may be any."""
+    if written.startswith("//"):
+        return written[1:]
+    if written.startswith("/"):
+        return f"**{written}" if Path(file).is_absolute() else f".{written}"
+    return written
+
+
+_UNASKED: Final = """
+    Agent AskUserQuestion BashOutput EnterPlanMode ExitPlanMode KillShell ListAgents ReportFindings TaskCreate
+    TaskGet TaskList TaskOutput TaskStop TaskUpdate TodoWrite ToolSearch
+"""
+
+
+def _permissions() -> Permissions:
+    """Its permissions, and what it permits whatever they are."""
+    user, project = CLAUDE.settings.of_user(CLAUDE.settings.user), ".claude/settings.json"
+    places: list[Path | str] = [user, project, CLAUDE.settings.project]
+    found = read_permissions("claude", *((place, _read_settings) for place in places))
+    found.add("allow", "reading in the folder", READING, "path", "./**")
+    found.add("allow", "tools that Claude Code does not ask about", _UNASKED.split())
+    return found
+
+
 _OWN_INPUTS: Final = {
     "AskUserQuestion": ("questions", "answers", "annotations", "response", "followUp", "afkTimeoutMs"),
     "ExitPlanMode": ("plan", "planFilePath"),
@@ -242,6 +328,7 @@ CLAUDE: Final = messages.HookClient(
         beside=guards,
         beside_managed={"allowManagedHooksOnly": True, LOWEST_KEY: LOWEST},
         overriding=(".claude/settings.local.json", ".claude/settings.json"),
+        runs_from=(".claude", ".mcp.json", "managed-settings", "/etc/claude-code"),
         off=("disableAllHooks",),
         beside_ours=(
             *((".claude/settings.json", text) for text in ('"PermissionRequest"', '"LD_TRACE_LOADED_OBJECTS"')),
@@ -262,4 +349,5 @@ CLAUDE: Final = messages.HookClient(
     schedules={"CronCreate": "prompt", "ScheduleWakeup": "prompt"},
     scheduled=scheduled,
     usage=ClaudeUsageLog,
+    permissions=_permissions,
 )

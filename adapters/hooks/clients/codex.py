@@ -1,19 +1,33 @@
-"""Codex: its events, the fields of its input, its answers."""
+"""Codex: its events, the fields of its input, its answers, its permissions."""
 
+import ast
 import re
 from collections.abc import Iterator, Mapping, Set
 from contextlib import suppress
 from datetime import datetime
+from itertools import product
 from operator import itemgetter
 from typing import Any, Final
 
 import msgspec
+
+from proctor.supervisor.errors import UsageError
 
 from ...agents.codex.session_log import FROM_SCRIPT, OUTPUTS, CodexUsageLog
 from ...kit.client_tools import HOOKED, certain_changes_of, mcp_output
 from ...kit.trace_lines import text_of
 from ...kit.usage_log import WAIT_S
 from .. import messages
+from ..permission_import import (
+    EVERYTHING,
+    READING,
+    WRITING,
+    Decision,
+    Permissions,
+    mapping_at,
+    one_line,
+    read_permissions,
+)
 
 EVENTS: Final[Mapping[str, messages.Kind]] = {
     "UserPromptSubmit": "prompt",
@@ -241,6 +255,53 @@ def _continues(log: str, latest: messages.LastOutput | None) -> bool:
     return goal.status == "active"
 
 
+def _read_settings(data: Mapping[str, Any], to: Permissions, file: str) -> None:
+    mode, approval = data.get("sandbox_mode", "read-only"), data.get("approval_policy", "on-request")
+    to.add("allow", f"sandbox_mode {mode}", READING)
+    if approval == "never":
+        to.others = "deny"
+    if mode == "workspace-write":
+        to.add("allow", "sandbox_mode workspace-write", WRITING, "path", "./**")
+        for root in mapping_at(data.get("sandbox_workspace_write", {}), file, mode).get("writable_roots", ()):
+            to.add("allow", f"writable_roots {root}", WRITING, "path", f"{root}/**")
+    elif mode == "danger-full-access":
+        to.unsaid.append(f"`sandbox_mode: danger-full-access`: {EVERYTHING}")
+    to.unsaid.append(
+        "commands that Codex runs in its sandbox unasked: a policy has no sandbox, so they are asked about"
+    )
+
+
+def _read_rules(text: str, to: Permissions, file: str) -> None:
+    """`prefix_rule(pattern=[...], decision=...)`; the language is a part of Python's."""
+    try:
+        tree = ast.parse(text)
+        decisions: dict[str, Decision] = {"allow": "allow", "prompt": "ask", "forbidden": "deny"}
+        for statement in tree.body:
+            call = statement.value if isinstance(statement, ast.Expr) else None
+            if not isinstance(call, ast.Call) or getattr(call.func, "id", "") != "prefix_rule":
+                to.unsaid.append(f"{file}:{statement.lineno}: {one_line(ast.unparse(statement))[:80]}")
+                continue
+            arguments = {
+                key.arg: ast.literal_eval(key.value) for key in call.keywords if key.arg in ("pattern", "decision")
+            }
+            words = [each if isinstance(each, list) else [each] for each in arguments["pattern"]]
+            decision = decisions[arguments.get("decision", "allow")]
+            for one in product(*words):
+                to.add(decision, ast.unparse(call), ["bash"], "command", f"{' '.join(one)} *")
+    except (SyntaxError, ValueError, KeyError, TypeError, RecursionError, MemoryError) as error:
+        raise UsageError(f"{file}: not a file of rules: {error}") from None
+
+
+def _permissions() -> Permissions:
+    settings = CODEX.settings
+    return read_permissions(
+        "codex",
+        (settings.of_user(".codex/config.toml"), _read_settings),
+        (settings.of_user(".codex/rules/*.rules"), _read_rules),
+        (".codex/rules/*.rules", _read_rules),
+    )
+
+
 _END: Final = 1 << 22
 """So many bytes of the log have the end of a command: of its output the client logs 64 KiB, at most six times that
 where it is escaped.
@@ -276,6 +337,7 @@ CODEX: Final = messages.HookClient(
         user=".codex/hooks.json",
         home_variable="CODEX_HOME",
         logs="sessions",
+        runs_from=(".codex",),
         entry=_entry,
     ),
     opens="permission",
@@ -288,6 +350,7 @@ CODEX: Final = messages.HookClient(
     continues_by=_GOAL_SET_BY,
     ends_by=("update_goal",),
     usage=CodexUsageLog,
+    permissions=_permissions,
     fails_open=(
         "the folder that a command names (`workdir`) is in no hook",
         messages.NOT_STARTED,

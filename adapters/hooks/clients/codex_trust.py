@@ -20,6 +20,7 @@ from proctor.policies.errors import os_words
 from proctor.supervisor.errors import ProviderError, UsageError
 
 from ...kit.values import atomic_write
+from .codex import CODEX
 
 _PATIENCE_S = 30.0
 
@@ -123,8 +124,7 @@ def _without(config: dict[str, Any], keys: list[str]) -> dict[str, Any]:
 
 
 def _config() -> Path:
-    home = os.environ.get("CODEX_HOME")
-    return (Path(home) if home else Path.home() / ".codex") / "config.toml"
+    return CODEX.settings.of_user(".codex/config.toml")
 
 
 def _before() -> Path:

@@ -138,6 +138,11 @@ COPILOT: Final = messages.HookClient(
         logs="session-state",
         entry=_entry,
         beside=lambda environment: {"version": 1},
+        runs_from=(
+            ".copilot",
+            *(f".github/{name}" for name in ("hooks", "copilot", "extensions", "agents", "mcp.json", "lsp.json")),
+            "/etc/github-copilot",
+        ),
         overriding=tuple(
             f"{folder}/settings{local}.json" for folder in (".github/copilot", ".claude") for local in (".local", "")
         ),

@@ -1,10 +1,15 @@
-"""Cursor: its events, the fields of its input, its answers, as its documentation has them."""
+"""Cursor: its events, the fields of its input, its answers, its permissions, as its documentation has them."""
 
+import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final
+
+from proctor.supervisor.errors import UsageError
 
 from ...kit.client_tools import HOOKED
 from .. import messages
+from ..permission_import import READING, WRITING, Decision, Permissions, mapping_at, read_permissions, texts_at
 
 EVENTS: Final[Mapping[str, messages.Kind]] = {
     "beforeSubmitPrompt": "prompt",
@@ -69,6 +74,45 @@ def _entry(event: str, line: str, environment: Mapping[str, str]) -> dict[str, A
     return {"command": line, "timeout": _TIMEOUT_S, "failClosed": True}
 
 
+def _read_settings(data: Mapping[str, Any], to: Permissions, file: str) -> None:
+    permissions = mapping_at(data.get("permissions", {}), file, "permissions")
+    lists: tuple[tuple[Decision, str, Mapping[str, Any], str], ...] = (
+        ("deny", "{}", permissions, "deny"),
+        ("allow", "{}", permissions, "allow"),
+        ("allow", "Shell({})", data, "terminalAllowlist"),
+        ("allow", "Mcp({})", data, "mcpAllowlist"),
+    )
+    for decision, form, settings, name in lists:
+        for rule in texts_at(settings.get(name, ()), file, name):
+            _add_rule(decision, form.format(rule), to, file)
+
+
+def _add_rule(decision: Decision, rule: str, to: Permissions, file: str) -> None:
+    found = re.fullmatch(r"(\w+)\((.*)\)", rule, re.S)
+    if found is None:
+        raise UsageError(f"{file}: `{rule}` is no permission; one is `Shell(...)`, `Read(...)`, `Write(...)`")
+    kind, what = found[1].lower(), found[2].strip()
+    if kind == "shell":
+        command = f"{what.replace(':', ' ', 1).removesuffix(' *')} *"
+        to.add(decision, rule, ["bash"], "any" if what in ("*", "**") else "command", command)
+    elif kind in ("read", "write"):
+        tools = READING if kind == "read" else WRITING
+        to.add(decision, rule, tools, "any" if what in ("*", "**", "**/*") else "path", what)
+    elif kind == "webfetch" and "*" not in what:
+        to.add(decision, rule, ["fetch"], "url", what.lower())
+    elif kind == "mcp":
+        server, _, tool = re.sub(r"\s", "", what).replace(",", ":").partition(":")
+        to.add(decision, rule, [f"mcp__{server}__{tool or '*'}", f"{server}__{tool or '*'}"])
+    else:
+        to.add(decision, rule, ["*"], "unsaid")
+
+
+def _permissions() -> Permissions:
+    home = Path.home() / ".cursor"
+    places = (home / "cli-config.json", home / "permissions.json", ".cursor/cli.json", ".cursor/permissions.json")
+    return read_permissions("cursor", *((place, _read_settings) for place in places))
+
+
 _UNHEARD: Final = {
     "mcp__*": "rules on `mcp__server__tool` don't apply: Cursor doesn't name the server, so deny `MCP:tool`"
 }
@@ -88,10 +132,12 @@ CURSOR: Final = messages.HookClient(
         managed="/etc/cursor/hooks.json",
         entry=_entry,
         beside=lambda environment: {"version": 1},
+        runs_from=(".cursor", "/etc/cursor"),
         beside_ours=((".cursor/hooks.json", '"command"'),),
     ),
     opens="permission",
     hears="call",
+    permissions=_permissions,
     fails_open=(
         "a folder's own hooks answer before those of `--user` and can allow what these deny",
         "hooks in an untrusted folder don't run",

@@ -1,4 +1,4 @@
-"""Gemini CLI: its events, the fields of its input, its answers."""
+"""Gemini CLI: its events, the fields of its input, its answers, its permissions."""
 
 import hashlib
 import os
@@ -12,8 +12,11 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote
 
+from proctor.supervisor.errors import UsageError
+
 from ...kit.client_tools import HOOKED
 from .. import messages
+from ..permission_import import Decision, Permissions, acts_of, mapping_at, read_permissions, texts_at
 
 EVENTS: Final[Mapping[str, messages.Kind]] = {
     "BeforeAgent": "prompt",
@@ -195,6 +198,67 @@ def _entry(event: str, line: str, environment: Mapping[str, str]) -> dict[str, A
     return {"hooks": [hook], "sequential": True}
 
 
+def _read_settings(data: Mapping[str, Any], to: Permissions, file: str) -> None:
+    tools = mapping_at(data.get("tools", {}), file, "tools")
+    lists: dict[Decision, tuple[Any, ...]] = {
+        "allow": (tools.get("allowed", ()), data.get("allowedTools", ())),
+        "deny": (tools.get("exclude", ()), data.get("excludeTools", ())),
+    }
+    for decision, given in lists.items():
+        for rule in (one for each in given for one in texts_at(each, file, f"tools of `{decision}`")):
+            name, _, what = rule.rstrip(")").partition("(")
+            command = f"{what} *" if what else ""
+            to.add(decision, rule, _tools_of(name), "command" if what else "any", command)
+    for place in (tools.get("core"), data.get("coreTools")):
+        if place is not None:
+            to.unsaid.append("`core`: other tools are hidden from the model; here they are asked about")
+
+
+def _tools_of(name: str) -> list[str]:
+    return {"ShellTool": ["bash"], **acts_of(HOOKED["gemini"])}.get(name, [name])
+
+
+def _read_policy(data: Mapping[str, Any], to: Permissions, file: str) -> None:
+    rules = data.get("rule", [])
+    if not isinstance(rules, list):
+        raise UsageError(f"{file}: `rule` is a list of tables, `[[rule]]`")
+    to.ordered = True
+    for rule in sorted(rules, key=lambda one: one.get("priority", 0)):
+        _add_rule(rule, to, file)
+
+
+def _add_rule(rule: Mapping[str, Any], to: Permissions, file: str) -> None:
+    decisions: dict[str, Decision] = {"allow": "allow", "ask_user": "ask", "deny": "deny"}
+    if rule.get("decision") not in decisions:
+        raise UsageError(f"{file}: a rule's `decision` is allow, deny or ask_user, not `{rule.get('decision')}`")
+    decision = decisions[rule["decision"]]
+    written = " ".join(f"{key}={value!r}" for key, value in rule.items() if key != "priority")
+    names = rule.get("toolName", "*")
+    tools = [tool for name in ([names] if isinstance(names, str) else names) for tool in _tools_of(name)]
+    if server := rule.get("mcpName"):
+        tools = [f"mcp_{server}_{name}" for name in tools] + [f"{server}__{name}" for name in tools]
+    limited = {"argsPattern", "commandRegex", "modes", "interactive", "toolAnnotations", "subagent"} & rule.keys()
+    prefixes = rule.get("commandPrefix", ())
+    if limited:
+        to.add(decision, written, tools, "unsaid")
+    elif prefixes:
+        for prefix in [prefixes] if isinstance(prefixes, str) else prefixes:
+            to.add(decision, written, tools, "command", f"{prefix.strip()} *")
+    else:
+        to.add(decision, written, tools)
+
+
+def _permissions() -> Permissions:
+    home = Path.home()
+    return read_permissions(
+        "gemini",
+        (home / ".gemini/settings.json", _read_settings),
+        (".gemini/settings.json", _read_settings),
+        (home / ".gemini/policies/*.toml", _read_policy),
+        (".gemini/policies/*.toml", _read_policy),
+    )
+
+
 GEMINI: Final = messages.HookClient(
     name="gemini",
     program="gemini",
@@ -211,10 +275,12 @@ GEMINI: Final = messages.HookClient(
         entry=_entry,
         beside=lambda environment: {"hooksConfig": {"enabled": True}},
         overriding=(".gemini/settings.json",),
+        runs_from=(".gemini", "/etc/gemini-cli"),
         off=("hooksConfig", "enabled"),
         on=True,
     ),
     asks=True,
+    permissions=_permissions,
     fails_open=(
         messages.NOT_STARTED,
         "shell commands of a slash command (`!{...}`) use no hook",

@@ -1,18 +1,20 @@
-"""opencode: a plugin that starts a hook for each event, and the fields of what it says."""
+"""opencode: a plugin that starts a hook for each event, the fields of what it says, its permissions."""
 
 import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
 from proctor.policies.events import TokenUsageUpdated
+from proctor.supervisor.errors import UsageError
 
 from ...kit.client_tools import HOOKED, certain_changes_of, mcp_output
 from ...kit.usage_log import LoggedTokens
 from .. import messages
+from ..permission_import import STRICT, WRITING, Permissions, acts_of, mapping_at, read_permissions
 
 EVENTS: Final[Mapping[str, messages.Kind]] = {
     "chat.message": "prompt",
@@ -92,6 +94,30 @@ def plugin(line: str) -> str:
     return text.replace("PROCTOR_HOOK", json.dumps(shlex.split(line)))
 
 
+def _read_settings(data: Mapping[str, Any], to: Permissions, file: str) -> None:
+    to.ordered = True
+    given = data.get("permission", {})
+    given = mapping_at({"*": given} if isinstance(given, str) else given, file, "permission")
+    names: Mapping[str, Sequence[str]] = {**acts_of(HOOKED["opencode"]), "edit": WRITING}
+    for name, enabled in mapping_at(data.get("tools", {}), file, "tools").items():
+        if enabled is False:
+            to.add("deny", f"tools.{name}: false", names.get(name, [name]))
+    for name, value in given.items():
+        for pattern, decision in (value if isinstance(value, dict) else {"*": value}).items():
+            if decision not in STRICT:
+                raise UsageError(f"{file}: `permission.{name}` is allow, ask or deny, not `{decision}`")
+            tools, written = names.get(name, [name]), f"{name}: {pattern} {decision}"
+            about = {"bash": "command", "edit": "path", "read": "path"}.get(name, "unsaid")
+            pattern = f"{pattern}*" if about == "path" and pattern.endswith("/*") else pattern
+            to.add(decision, written, tools, "any" if pattern == "*" else about, pattern)
+    to.unsaid.append("opencode allows what no setting names; the policy asks about it")
+
+
+def _permissions() -> Permissions:
+    user = Path.home() / ".config/opencode/opencode.json*"
+    return read_permissions("opencode", (user, _read_settings), ("opencode.json*", _read_settings))
+
+
 OPENCODE: Final = messages.HookClient(
     name="opencode",
     program="opencode",
@@ -107,6 +133,7 @@ OPENCODE: Final = messages.HookClient(
         entry=lambda event, line, environment: {"command": line},
         in_shell=False,
         text=plugin,
+        runs_from=(".opencode", ".config/opencode", "opencode.json", "tui.json"),
         beside_ours=(
             (".opencode/plugin*/*.[jt]s", ""),
             *((f"{folder}opencode.json*", word) for folder in ("", ".opencode/") for word in _SWITCHES),
@@ -115,6 +142,7 @@ OPENCODE: Final = messages.HookClient(
     ),
     hears="call",
     tells_usage=True,
+    permissions=_permissions,
     fails_open=(
         "shell commands of a slash command, and a folder's formatters, language servers and MCP servers use no hook",
         "another plugin, also a folder's, can change a call after the decision",

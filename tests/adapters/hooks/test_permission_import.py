@@ -11,7 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from proctor.adapters.hooks.permission_import import AGENTS, Permissions, policy_text, read_permissions
+from proctor.adapters.hooks.clients import CLIENTS
+from proctor.adapters.hooks.permission_import import AGENTS, Permissions, policy_text
 from proctor.policies import RunContext, ToolCall, compile_policy, merge_policies, parse_policies
 from proctor.policies.events.run_context import Tool, tool
 from proctor.supervisor.errors import UsageError
@@ -34,6 +35,17 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path / "work")
     return tmp_path / "home"
+
+
+def read_permissions(agent: str) -> Permissions:
+    read = CLIENTS[agent].permissions
+    assert read is not None
+    return read()
+
+
+def test_the_agents_whose_permissions_are_read_are_listed() -> None:
+    """For the command line, which doesn't import their clients."""
+    assert set(AGENTS) == {client.name for client in CLIENTS.values() if client.permissions is not None}
 
 
 def written(path: Path, data: Any) -> None:
