@@ -1,4 +1,6 @@
-"""The calls of a client's session, from first mention to outcome, its turns, and their usage figures."""
+"""The calls of a client's session, from first mention to outcome, its turns, their usage figures, and what it reports
+that nobody knows.
+"""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -130,6 +132,14 @@ class Turns:
         if self.is_open:
             self.is_open = False
             yield ev.TurnCompleted(turn=self.number)
+
+
+def unrecognized(client: str, record: Mapping[str, Any], *named_by: str) -> ev.Unrecognized:
+    """A client's record as it came. The client's name is before those in these fields: a record must not read back as
+    an event of ours.
+    """
+    name = ".".join(str(record[field]) for field in named_by if field in record)
+    return ev.Unrecognized(raw={"type": f"{client}.{name}", "record": dict(record)})
 
 
 def tokens(report: Mapping[str, Any], name: str) -> int:

@@ -11,9 +11,9 @@ from typing import Any, Final
 import msgspec
 
 from proctor.policies.errors import EventError
-from proctor.policies.events import Event, MessageReceived, MessageStreamed, TokenUsageUpdated, Unrecognized
+from proctor.policies.events import Event, MessageReceived, MessageStreamed, TokenUsageUpdated
 
-from ...kit.call_book import CallBook, ClientCall, Turns, check_growth, dollars, tokens
+from ...kit.call_book import CallBook, ClientCall, Turns, check_growth, dollars, tokens, unrecognized
 from ...kit.client_tools import certain_changes_of, mcp_tool_name
 
 KINDS: Final = frozenset(("read", "edit", "delete", "move", "search", "execute", "think", "fetch", "switch_mode"))
@@ -253,7 +253,7 @@ class AcpTranslation:
         except EventError:
             raise
         except (AttributeError, LookupError, TypeError, ValueError):
-            yield _unrecognized(update)
+            yield unrecognized("acp", update, "sessionUpdate")
 
     def _read(self, update: Mapping[str, Any]) -> Iterator[Event]:
         kind = update.get("sessionUpdate")
@@ -271,7 +271,7 @@ class AcpTranslation:
                 if (used := self.cost.usage_of(update)) is not None:
                     yield used
             case _ if kind not in _QUIET:
-                yield _unrecognized(update)
+                yield unrecognized("acp", update, "sessionUpdate")
 
     def past(self, update: Mapping[str, Any]) -> None:
         """Handle an update about the time before this run."""
@@ -360,8 +360,3 @@ class AcpTranslation:
             yield from call.outcomes({"message": "ended with the run", "output": output}, failed=True)
         else:
             yield from call.outcomes(output, failed=update.get("status") == "failed" or exits_with_error(update))
-
-
-def _unrecognized(update: Mapping[str, Any]) -> Unrecognized:
-    # its own prefix: an update must not read back as an event of ours
-    return Unrecognized(raw={"type": f"acp.{update.get('sessionUpdate')}", "update": dict(update)})

@@ -11,7 +11,7 @@ from proctor.policies import events as ev
 from proctor.policies.errors import EventError
 from proctor.policies.values.globs import matcher
 
-from ...kit.call_book import CallBook, ClientCall, Turns, tokens
+from ...kit.call_book import CallBook, ClientCall, Turns, tokens, unrecognized
 
 SHELL: Final = "Bash"
 """The shell tool's name here; its input always has `command`."""
@@ -197,5 +197,4 @@ def _added(more: Mapping[str, int], model: Any) -> Iterator[ev.Event]:
 
 
 def _unrecognized(record: dict[str, Any]) -> Iterator[ev.Event]:
-    name = ".".join(str(record[key]) for key in ("type", "subtype") if key in record)
-    yield ev.Unrecognized(raw={"type": f"amp.{name}", "record": record})
+    yield unrecognized("amp", record, "type", "subtype")

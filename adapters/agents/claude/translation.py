@@ -18,7 +18,7 @@ from proctor.policies import events as ev
 from proctor.policies.values.globs import is_plain, matcher
 from proctor.supervisor.errors import ProviderError, ProviderUnavailableError, UnknownSessionError, install_of
 
-from ...kit.call_book import Turns, check_growth, dollars, tokens
+from ...kit.call_book import Turns, check_growth, dollars, tokens, unrecognized
 from ...kit.client_tools import CLAUDE_TOOLS, meant
 from ...kit.process_tree import GUARDS
 from ...kit.values import whole_characters
@@ -93,7 +93,7 @@ class ClaudeTranslation:
         try:
             yield from self._readers[str(record["type"])](record)
         except (AttributeError, LookupError, TypeError, ValueError):
-            yield _unrecognized(record)
+            yield unrecognized("claude", record, "type", "subtype")
 
     def ending(self, usage: dict[str, Any]) -> Iterator[ev.Event]:
         """The last events of the run, from the client's result and the totals of this run."""
@@ -126,7 +126,7 @@ class ClaudeTranslation:
             message = f"the client's own permissions denied `{record.get('tool_name')}`"
             yield ev.ErrorOccurred(code="permission_denied", message=message, provider_error=record)
         elif subtype not in QUIET:
-            yield _unrecognized(record)
+            yield unrecognized("claude", record, "type", "subtype")
 
     def _init(self, record: dict[str, Any]) -> Iterator[ev.Event]:
         if self._started:  # the client says so again whenever background work wakes it
@@ -205,12 +205,6 @@ class ClaudeTranslation:
         if self.result is not None or origin.get("kind") != "task-notification":
             self.result = record
         yield from ()  # else the client tells itself, before the prompt, what became of an earlier run's task
-
-
-def _unrecognized(record: dict[str, Any]) -> ev.Unrecognized:
-    # its own prefix: a record must not read back as an event of ours
-    name = ".".join(str(record[key]) for key in ("type", "subtype") if key in record)
-    return ev.Unrecognized(raw={"type": f"claude.{name}", "record": record})
 
 
 def _failure(result: dict[str, Any]) -> dict[str, Any]:

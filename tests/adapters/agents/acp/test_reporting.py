@@ -59,7 +59,7 @@ async def test_updates_of_unknown_kinds_are_kept_unchanged(scripts: Any) -> None
     done = await scripts.run(scripts.adapter({"update": plan}, {"update": quiet}))
 
     kept = [event.raw for event in done.events if isinstance(event, ev.Unrecognized)]
-    assert kept == [{"type": "acp.plan", "update": plan}]
+    assert kept == [{"type": "acp.plan", "record": plan}]
 
 
 async def test_an_invalid_update_does_not_end_the_run(scripts: Any) -> None:
