@@ -92,7 +92,7 @@ class Scanner(Cursor):
             self.fail("some shells take part of this character for a blank; quote it")
         self.pos += 1
         if char in "*?[":
-            builder.add_unknown(single=False)
+            builder.add_unknown(single=False, opens=char == "[")
         elif char == "{" and self.accept("}"):
             builder.add("{}")
         elif char == "{":

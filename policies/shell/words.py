@@ -82,19 +82,25 @@ class WordBuilder:
         self._exact = True
         self._single = True
         self._splits = False
+        self._is_open = False
 
     def add(self, text: str) -> None:
         """A piece whose text is known."""
         self._texts.append(text)
-        self._shapes.append(re.escape(text))
+        self._shapes.append(ANYTHING if self._is_open else re.escape(text))
 
-    def add_unknown(self, shape: str = ANYTHING, *, single: bool = True, splits: bool = False) -> None:
-        """A piece that the shell expands; with `splits`, blanks in it end the word."""
+    def add_unknown(
+        self, shape: str = ANYTHING, *, single: bool = True, splits: bool = False, opens: bool = False
+    ) -> None:
+        """A piece that the shell expands; with `splits`, blanks in it end the word, and one that `opens` may give the
+        text behind it another meaning.
+        """
         if self._exact:
             self._start = "".join(self._texts) or ("0" if shape == NUMBER else "")
         self._exact = False
         self._single = self._single and single and not splits
         self._splits = self._splits or splits
+        self._is_open = self._is_open or opens
         self._shapes.append(shape)
 
     def build(self, source: str) -> Word:

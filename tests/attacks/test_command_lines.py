@@ -45,6 +45,7 @@ IN_BOTH = [
     "find . -name a -exec red {} \\;", "find . -name a -exec env red {} +",
     "x=-exec; find . -name a $x red {} \\;", "find . -name a \"-exec\" red \\;", "find . -name a -e\\xec red \\;",
     "x='-name a -exec red ;'; find . $x", "touch -- -exec; find . -name a `echo -exec` red \\;",
+    "> -exec; find . -name a -exe[c] red \\;", "> -exec; find . -name a [-]ex* red \\;",
     # among a program's arguments
     "awk 'BEGIN { system(\"red\") }'", "awk 'BEGIN { \"red\" | getline }'", "awk 'BEGIN { print | \"red\" }'",
     "sed '1e red' f", "sed 's/red/red/e' f", "echo 1e red | sed -f - f", "sed -n 's/.*/red/ep' f",
