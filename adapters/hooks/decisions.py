@@ -4,7 +4,7 @@ client that asks its person itself, several questions at once; and when the clie
 
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -30,6 +30,7 @@ from proctor.policies.events.run_context import Tool
 from proctor.policies.monitor.monitor import ListAdmission, Monitor, decision_on
 from proctor.policies.policy import members_of
 from proctor.policies.shell.parser import read_commands
+from proctor.policies.shell.words import MAX_DEPTH
 from proctor.policies.values.json_values import texts_in
 from proctor.supervisor.launch.plan import written
 from proctor.supervisor.machine.event_factory import granted
@@ -256,19 +257,26 @@ class Opening:
         acts = set(tool.every_act) if tool is not None else set()
         if tool is not None and acts and (unknown := tool.unknown_among(call.input)):
             return f"it is not known what its `{min(unknown)}` changes"
-        place = self._place_named_in(call.input, acts, home, cwd) if not acts or acts - _READING else ""
-        return f"it names `{place}`, by which calls are decided or started" if place else ""
+        if acts and not acts - _READING:
+            return ""
+        texts, folders = list(texts_in(call.input)), map(call.input.get, _FOLDERS)
+        lines = texts if "bash" in acts else []
+        folder = next((folder for folder in folders if isinstance(folder, str)), "")
+        words = [word for line in lines for word in _words(line, folder)]
+        if place := next(_agents_started(lines), "") or self._place_among(
+            texts, [path for path, _ in words], home, cwd
+        ):
+            return f"it names `{place}`, by which calls are decided or started"
+        leads = next((path for path, expands in words if expands and _is_open(path)), "")
+        return f"where `{leads}` leads is known only when it runs" if leads else ""
 
-    def _place_named_in(self, input: Mapping[str, Any], acts: Collection[str], home: str, cwd: str) -> str:
-        """The first place by which calls are decided or started that an input names, however spelt; "" if none."""
-        texts = list(texts_in(input))
-        folder = next((given for name in _FOLDERS if isinstance(given := input.get(name), str)), "")
-        words = [word for text in texts for word in _words(text, folder)] if "bash" in acts else []
+    def _place_among(self, texts: Sequence[str], words: Sequence[str], home: str, cwd: str) -> str:
+        """The first place by which calls are decided or started that a text names, or a word that a shell may expand,
+        however spelt; "" if none does.
+        """
         shapes = [_shape(normpath(word)) for word in words]
         linked = [real for text in (*texts, *words) for real in _linked(text, cwd)]
         spelt = [text.casefold() for text in (*texts, *map(normpath, (*texts, *words)), *linked)]
-        if "bash" in acts and (programs := [name for text in texts for name in _agents_started(text)]):
-            return programs[0]
         for place in (*_ITS_OWN, *self._kept, *filter(None, (home,))):
             plain = place.casefold()
             if any(plain in text for text in spelt) or any(_may_be(plain.split("/"), shape) for shape in shapes):
@@ -276,16 +284,43 @@ class Opening:
         return ""
 
 
-def _agents_started(line: str) -> Iterator[str]:
-    return (part.name for part in read_commands(line).parts if basename(part.name).casefold() in _AGENTS)
+def _agents_started(lines: Iterable[str]) -> Iterator[str]:
+    parts = (part for line in lines for part in read_commands(line).parts)
+    return (part.name for part in parts if basename(part.name).casefold() in _AGENTS)
 
 
-def _words(line: str, folder: str) -> Iterator[str]:
-    """The words of a command line without their quotes, below the folder that it begins in or changes to."""
+def _words(line: str, folder: str) -> Iterator[tuple[str, bool]]:
+    """The words of a command line without their quotes, below the folder that it begins in or changes to, each with
+    whether the shell expands it, or the folder of a path. Behind very many, one that leads anywhere.
+    """
+    folders = _KNOWN if not _SET.search(line) else _NONE
+    below, left = False, _MOST_OF_WORDS
     for part in read_commands(line).parts:
-        yield from (join(folder, word) for word in part.argv)
+        left -= sum(map(len, part.argv)) + len(folder) * len(part.argv)
+        if left < 0:
+            yield _ANYWHERE, True
+            return
+        words = [_unquoted(folders.sub("~", word)) if n in part.unknown else word for n, word in enumerate(part.argv)]
+        yield from (
+            (join(folder, word), n in part.unknown or (below and "/" in word)) for n, word in enumerate(words)
+        )
         if part.name in ("cd", "pushd"):
-            folder = join(folder, part.argv[-1])
+            folder, below = join(folder, words[-1]), below or bool(part.unknown)
+
+
+_MOST_OF_WORDS = 100_000
+"""How many characters of the words of a line, and of the folders they are in, are looked at."""
+_ANYWHERE = "$(...)/..."
+_KNOWN = re.compile(r"\$(HOME|PWD|TMPDIR)\b|\$\{(HOME|PWD|TMPDIR)\}")
+"""Folders that a client has."""
+_SET = re.compile(r"(?<![${\w])(HOME|PWD|TMPDIR)\b")
+_NONE = re.compile("(?!)")
+_ENCODED = re.compile(r"\$'[^']*\\")
+
+
+def _unquoted(word: str) -> str:
+    """A word as written, without quotes; any path, where it has characters by their numbers."""
+    return _ANYWHERE if _ENCODED.search(word) else re.sub(r"[\"'\\]", "", word)
 
 
 def _linked(text: str, cwd: str) -> Iterator[str]:
@@ -299,13 +334,21 @@ def _linked(text: str, cwd: str) -> Iterator[str]:
                 yield real.removeprefix(f"{base}/") if base else real
 
 
-_EXPANDED = re.compile(r"\$\w+|\$?{[^{}]*}|\$\([^()]*\)|`[^`]*`")
+_EXPANDED = re.compile(r"\$\w+|\$?{[^{}]*}|\$?\([^()]*\)|`[^`]*`|\$[^\w*]")
 
 
 def _shape(word: str) -> list[str]:
     """A pattern for each folder of a path, and its file, as the shell may expand them."""
-    each = (f"[!.]{name}" if name.startswith(("*", "?", "[")) else name for name in word.casefold().split("/"))
-    return [_EXPANDED.sub("*", name) for name in each]
+    path = word.casefold()
+    for _ in range(MAX_DEPTH):  # the innermost first
+        path = _EXPANDED.sub("\0", path)
+    each = (f"[!.]{name}" if name.startswith(("*", "?", "[")) else name for name in path.split("/"))
+    return [name.replace("\0", "*") for name in each]
+
+
+def _is_open(path: str) -> bool:
+    """Whether nothing is known of one of its folders."""
+    return any((name and not name.strip("*")) or re.search("[$`(){}]", name) for name in _shape(path)[:-1])
 
 
 def _may_be(place: Sequence[str], shape: Sequence[str]) -> bool:

@@ -11,6 +11,7 @@ from stored_rows import stored_rows
 
 from proctor.adapters.hooks.clients import CLIENTS
 from proctor.adapters.hooks.record import store_id
+from proctor.policies import RunContext
 
 POLICY = """
 name: mine
@@ -164,20 +165,33 @@ cp x .cla''ude/y ~ cp x .cl*/y ~ cp x .gi?/hooks/y ~ cp x .git/hook[s]/y ~ cp x 
 D=.cla; cp x ${D}ude/y ~ cp x .{git,x}/hooks/y ~ cd .git && cp x hooks/y
 cd .github; cp x copilot/settings.json ~ echo x > .git/ho\\oks/y
 cp -r x .github ~ ln -s .git g ~ cp x .claude.json ~ cp x 'opencode'.json
+D=.cla; cp x "${D}ude/y" ~ cp x .cl"$X"/y ~ cp x .git/"hooks"/$X ~ cp x .gi\\t/hooks/$X ~ cp x $'\\x2egit/hooks/y'
+cp x $A/$B ~ D=.cla; E=ude; cp x $D$E/y ~ cp x $(echo .git)/hooks/y ~ cp x {.gi,y}t/hooks/y ~ cd $A; cp x hooks/y
+cp x "$(echo "$(echo a/b)")"/y ~ cp x $A/../hooks/y ~ TMPDIR=.gi; TMPDIR=${TMPDIR}t; cp x $TMPDIR/hooks/y
 """
 OTHERS = """
-cp *.json out/ ~ cp .cache/* x ~ cp src/*.py ./* ~ echo $HOME ~ cp -r . ../x ~ cp .gitignore x ~ cp $A/$B x
-cp x .github/workflows/ci.yml ~ cd src && cp x hooks/y
+cp *.json out/ ~ cp .cache/* x ~ cp src/*.py ./* ~ echo $HOME ~ cp -r . ../x ~ cp .gitignore x ~ cp $A x
+cp x .github/workflows/ci.yml ~ cd src && cp x hooks/y ~ cp x "$HOME/y" ~ cp x ${TMPDIR}/y ~ cp src/$A src/"$B.py"
+git status '$a/{b}' ~ echo "$(git status)" ~ for f in *.py; do cp $f x/$f; done ~ cd src/$A && ls x
 """
 
 
 def test_a_path_in_a_command_is_resolved_as_its_program_gets_it(session: Any) -> None:
     """Without quotes, below the folder that the line changes to, and as the shell may expand it."""
     session.policy.write_text(POLICY.replace("echo]", "echo, ln, redirect]"))
+    session.context = RunContext(shell="bash")
     naming, others = (re.split(" ~ |\n", text.strip()) for text in (NAMING, OTHERS))
 
     assert {line for line in naming if answer_to(session, line)[1]} == set()
     assert {line for line in others if not answer_to(session, line)[1]} == set()
+
+
+def test_the_paths_of_a_line_are_looked_at_up_to_a_bound(session: Any) -> None:
+    """Each `cd` makes all later paths longer: a line of 20 KB kept the daemon busy for minutes."""
+    session.policy.write_text(ANYTHING)
+    answers = [answer_to(session, "cd a;" * number + "ls")[1] for number in (100, 4_000)]
+
+    assert list(map(bool, answers)) == [True, False]
 
 
 @pytest.mark.parametrize("command", [
