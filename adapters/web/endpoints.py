@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import reduce
 from operator import or_
 from types import NoneType
-from typing import Any, NamedTuple, TypeAlias, get_args
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args, get_origin, get_type_hints
 
 import msgspec
 from starlette.requests import Request
@@ -168,11 +168,25 @@ async def _body(request: Request, wanted: type[msgspec.Struct] | None) -> Any:
 
 
 def _malformed(error: Exception, wanted: type[msgspec.Struct]) -> UsageError:
-    words, names = json_words(error), wanted.__struct_fields__
+    words = json_words(error)
     if unknown := re.fullmatch("unknown key `(.*)`", words):
-        listed = ", ".join(f"`{name}`" for name in names) or "none"
-        words += f"; {did_you_mean(unknown[1], names) or f'there are {listed}'}"
+        words += _suggestion(unknown[1], wanted.__struct_fields__)
+    elif unknown := re.fullmatch(r"unknown value `(.*)` at `\$\.(\w+)`", words):
+        words += _suggestion(unknown[1], _values(get_type_hints(wanted)[unknown[2]]))
     return UsageError(words)
+
+
+def _suggestion(unknown: str, names: Sequence[str]) -> str:
+    """What could be meant, or else everything that there is."""
+    listed = ", ".join(f"`{name}`" for name in names) or "none"
+    return f"; {did_you_mean(unknown, names) or f'there are {listed}'}"
+
+
+def _values(kind: Any) -> tuple[str, ...]:
+    """The words that a field of this type can be."""
+    if get_origin(kind) is Literal:
+        return get_args(kind)
+    return tuple(value for each in get_args(kind) for value in _values(each))
 
 
 _REFUSALS = {

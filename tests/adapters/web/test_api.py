@@ -366,14 +366,22 @@ def test_an_invalid_request_is_one_error(
     assert set(answer.data) == {"code", "message"}
 
 
-def test_an_unknown_parameter_is_an_error_with_the_known_ones(site: web_server.Site) -> None:
+def test_an_unknown_parameter_or_value_is_an_error_with_the_known_ones(site: web_server.Site) -> None:
     answers = [
+        site.ask("GET", "/api/runs?status=complete"),
+        site.ask("POST", "/api/approvals/run_x.1/answer", body={"answer": "approve", "input_digest": "x"}),
+        site.ask(
+            "POST", "/api/approvals/run_x.1/answer", body={"answer": "deny", "input_digest": "", "scope": "all"}
+        ),
         site.ask("GET", "/api/runs?stauts=running"),
         site.ask("GET", "/api/me?x=1"),
         site.ask("POST", "/api/approvals/run_x.1/answer", body={"granted": True}),
     ]
 
     assert [(answer.status, answer.data["message"]) for answer in answers] == [
+        (400, "unknown value `complete` at `$.status`; did you mean `completed`?"),
+        (400, "unknown value `approve` at `$.answer`; there are `grant`, `deny`"),
+        (400, "unknown value `all` at `$.scope`; there are `once`, `run`, `session`"),
         (400, "unknown key `stauts`; did you mean `status`?"),
         (400, "unknown key `x`; there are none"),
         (400, "unknown key `granted`; there are `answer`, `input_digest`, `reason`, `tell_model`, `scope`, `like`"),
