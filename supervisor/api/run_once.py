@@ -27,6 +27,7 @@ from ..ports.adapter import Adapter, Approver, Publisher
 from ..ports.store import Store, wait_again
 from ..ports.stored_types import GOING_ON, ApprovalRequest, Cancel
 from ..redaction import Redaction, Redactor
+from ..run.tasks import calls_store
 from .active_runs import RunHandle
 from .supervisor import Supervisor
 
@@ -77,6 +78,7 @@ async def run_once(
     return await handle.wait()
 
 
+@calls_store
 async def create_run(
     store: Store,
     prompt: str,
@@ -141,6 +143,7 @@ async def execute_run(
     return await handle.wait()
 
 
+@calls_store
 async def cancel_for_approval(
     store: Store,
     target: Adapter | RunHandle,

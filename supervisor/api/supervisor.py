@@ -32,7 +32,7 @@ from ..ports.stored_types import ApprovalAnswer, ApprovalRequest, Owner, RunInfo
 from ..redaction import Redaction, Redactor
 from ..run.provider_session import capabilities_of, end_orphans_of, name_of
 from ..run.services import CancelPriority, Clock, Services, Timers, check_thread
-from ..run.tasks import BackgroundTasks, spawn
+from ..run.tasks import BackgroundTasks, calls_store, spawn
 from ..watch.log_follower import Publishers
 from ..watch.subscriptions import Subscription, Subscriptions
 from ..watch.watchdog import Watchdog
@@ -342,6 +342,7 @@ class Supervisor:
                     with anyio.CancelScope(shield=True):
                         await self._tasks.end()
 
+    @calls_store
     async def start(self, adapter: Adapter, prompt: str, **options: Unpack[arguments.StartOptions]) -> RunHandle:
         """Start a run and return once it has started; waits while `max_running` others are running.
 
@@ -364,6 +365,7 @@ class Supervisor:
         )
         return await self._start(adapter, await as_sub_run(info, self._store), given, created=False)
 
+    @calls_store
     async def execute(self, adapter: Adapter, run_id: str, **options: Unpack[arguments.RunOptions]) -> RunHandle:
         """Start a run that was created before (see `create_run`).
 
@@ -381,6 +383,7 @@ class Supervisor:
             await self._starting.let_go(info)
             raise
 
+    @calls_store
     async def claim(self, run_id: str, *, end_orphans: EndOrphans | None = None) -> RunInfo:
         """Claim a created run for this supervisor, so that no other starts it; `execute` does this itself.
 

@@ -12,6 +12,7 @@ from ..machine.event_factory import answered
 from ..ports.store import LOOK_AGAIN_S, ApprovalStore, Store, wait_again
 from ..ports.stored_types import NOT_OVER, ApprovalAnswer, ApprovalRequest, RunInfo, StoredApproval
 from ..redaction import Redactor
+from ..run.tasks import calls_store
 from ..store.invariants import how_closed
 
 TAKEN_UP_S = 5.0
@@ -21,6 +22,7 @@ _NOT_GIVEN = ("granted", "by", "tell_model", "expired")
 """The fields of an answer that whoever approves does not give apart."""
 
 
+@calls_store
 async def pending(store: ApprovalStore) -> list[ApprovalRequest]:
     """The pending approval requests, oldest first.
 
@@ -76,6 +78,7 @@ async def answer(
     return await wait_recorded(store, await record_answer(store, approval_id, given, redactor), wait_s=wait_s)
 
 
+@calls_store
 async def record_answer(
     store: Store, approval_id: str, given: ApprovalAnswer, redactor: Redactor | None = None
 ) -> StoredApproval:
@@ -107,6 +110,7 @@ async def record_answer(
         raise await _refused(store, approval_id, error) from error
 
 
+@calls_store
 async def wait_recorded(store: Store, approval: StoredApproval, *, wait_s: float = TAKEN_UP_S) -> StoredApproval:
     """Wait until the owner of the run has acted on a recorded answer, also while the store cannot be read: the answer
     counts. Raises ApprovalError if the owner closed the approval otherwise, or is gone.

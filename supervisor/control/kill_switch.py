@@ -16,6 +16,7 @@ from ..ports.store import LOOK_AGAIN_S, Store, all_runs, wait_again
 from ..ports.stored_types import NOT_OVER, Block, Cancel, Owner, RunFilter, RunInfo, RunStatus, UnblockStarts
 from ..redaction import Redactor
 from ..run.recovery import each_ended, end_without_owner, passing_owner
+from ..run.tasks import calls_store
 from ..store.invariants import latest
 
 LONGEST_PAUSE_S = 4.0
@@ -111,6 +112,7 @@ class KillSwitch:
         scope = scope_of(run_id=run_id, session_id=session_id, tenant=tenant, label=label, everything=everything)
         return await self.stop(scope, by=by, reason=reason, block_starts=block_starts, wait_s=wait_s)
 
+    @calls_store
     async def stop(
         self, scope: Scope, *, by: str, reason: str, block_starts: bool = False, wait_s: float = 30.0
     ) -> list[KillOutcome]:
@@ -154,6 +156,7 @@ class KillSwitch:
         scope = scope_of(session_id=session_id, tenant=tenant, label=label, everything=everything)
         await self.block(scope, by=by, reason=reason)
 
+    @calls_store
     async def block(self, scope: Scope, *, by: str, reason: str) -> None:
         """The same for a scope."""
         await self._order(Block, scope, by, reason)
@@ -172,6 +175,7 @@ class KillSwitch:
         scope = scope_of(session_id=session_id, tenant=tenant, label=label, everything=everything)
         return await self.unblock(scope, by=by, reason=reason)
 
+    @calls_store
     async def unblock(self, scope: Scope, *, by: str, reason: str = "") -> list[Block]:
         """The same for a scope."""
         try:
@@ -184,6 +188,7 @@ class KillSwitch:
         left = await self.blocks() if before else []
         return [block for block in before if block not in left]
 
+    @calls_store
     async def blocks(self) -> list[Block]:
         """The current freezes, oldest first, with who ordered each, when and why."""
         return await self.store.blocks()

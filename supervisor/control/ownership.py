@@ -22,7 +22,7 @@ from ..ports.store import Store, all_runs
 from ..ports.stored_types import Command, Owner, RunFilter, RunInfo, RunStatus
 from ..run import recovery
 from ..run.recovery import answered, each_ended, end_lost_runs, end_unowned, leave_store, passing_owner
-from ..run.tasks import call_isolated, call_within
+from ..run.tasks import call_isolated, call_within, calls_store
 
 LEASE_S = recovery.LEASE_S
 RENEW_S = LEASE_S / 3
@@ -176,11 +176,13 @@ async def end_lost_and_log(store: Store, log: Any, *, end_orphans: EndOrphans | 
 _CREATED: frozenset[RunStatus] = frozenset(("created",))
 
 
+@calls_store
 async def reap(store: Store, *, end_orphans: EndOrphans | None = None) -> list[RunInfo]:
     """End every lost run of a store, each with one `run_failed`; see `end_lost_runs`."""
     return await end_lost_runs(store, end_orphans=end_orphans)
 
 
+@calls_store
 async def withdraw_created(store: Store, *, older_than: timedelta, now: datetime | None = None) -> list[RunInfo]:
     """End the old runs that were created and never started, each with one `run_cancelled`; returns those that this
     call ended, oldest first. Runs claimed by a live owner are about to start, and stay.

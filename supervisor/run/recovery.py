@@ -29,7 +29,7 @@ from ..ports.store import EventLog, RunRegistry, Store, closing
 from ..ports.stored_types import ENDING, Owner, RunInfo
 from ..store.invariants import create_next
 from .journal import ANSWER_S
-from .tasks import call_isolated, call_within, store_timeout
+from .tasks import SelfCancelledError, call_isolated, call_within, store_cancelled, store_timeout
 
 LEASE_S = 30.0
 """How long after its last heartbeat an owner counts as gone, if its process cannot be seen from here."""
@@ -51,11 +51,13 @@ async def passing_owner(store: RunRegistry) -> AsyncIterator[Owner]:
 
 
 async def answered(call: Callable[[], Awaitable[T]]) -> T:
-    """The store's answer to a call. Raises StoreError, also if it does not answer."""
+    """The store's answer to a call. Raises StoreError, also if it does not answer, or cancels the call by itself."""
     try:
         return await call_within(ANSWER_S, call)
     except TimeoutError:
         raise store_timeout(ANSWER_S) from None
+    except SelfCancelledError as error:
+        raise store_cancelled() from error
 
 
 async def leave_store(store: RunRegistry, owner: Owner) -> None:

@@ -9,8 +9,8 @@ import asyncio
 import math
 from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import copy_context
-from functools import partial
-from typing import Any, Generic, TypeVar
+from functools import partial, wraps
+from typing import Any, Generic, ParamSpec, TypeVar
 
 import anyio
 from anyio.lowlevel import checkpoint
@@ -20,6 +20,7 @@ from proctor.policies.values.foreign_code import as_error, is_signal
 
 from ..errors import StoreError
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -50,6 +51,29 @@ async def call_isolated(call: Callable[[], Awaitable[T]]) -> T:
     if not given:
         raise SelfCancelledError("it was cancelled by its own code")
     return given[0]
+
+
+def calls_store(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
+    """Have a cancel that a store raises in this function be a StoreError: it would seem to be one of the task that
+    calls it, which would end without a word.
+    """
+
+    @wraps(function)
+    async def calling(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return await function(*args, **kwargs)
+        except anyio.get_cancelled_exc_class() as raised:
+            if _is_ordered():
+                raise
+            raise store_cancelled() from raised
+
+    return calling
+
+
+def _is_ordered() -> bool:
+    """Whether a cancel of this task is under way: of a scope around it, or of asyncio's own."""
+    task = asyncio.current_task() if current_async_library() == "asyncio" else None
+    return anyio.current_effective_deadline() == -math.inf or (task is not None and task.cancelling() > 0)
 
 
 def awaitable(returned: Awaitable[T]) -> Awaitable[T]:
@@ -102,6 +126,11 @@ def _is_cancel(error: BaseException) -> bool:
 def store_timeout(seconds: float) -> StoreError:
     """The error for a store that does not answer."""
     return StoreError(f"the store has not answered for {seconds:g} seconds")
+
+
+def store_cancelled() -> StoreError:
+    """The error for a store that raises a cancel which nobody ordered."""
+    return StoreError("the store cancelled a call by itself")
 
 
 class OneShotEvent:

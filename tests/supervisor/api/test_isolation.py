@@ -5,6 +5,7 @@ import gc
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, NoReturn
 
 import anyio
@@ -13,9 +14,9 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
-from proctor.policies import ToolCall
+from proctor.policies import ToolCall, parse_policies
 from proctor.policies.events import TERMINAL, Event, MessageReceived, RunCompleted, RunFailed, ToolCallStarted
-from proctor.supervisor import Launch, MemoryStore, Provider, RunHandle, Supervisor, run_once
+from proctor.supervisor import Launch, MemoryStore, Provider, RunHandle, Supervisor, create_run, run_once
 from proctor.supervisor.control.ownership import Ownership
 from proctor.supervisor.errors import StoreError, UsageError
 from proctor.supervisor.machine.interface import Ticked
@@ -206,6 +207,85 @@ async def test_a_start_interrupted_by_its_store_leaves_no_active_run(
 
     assert ended == ([] if (method, nth) == ("blocks", 1) else ["cancelled"])
     assert (len(adapter.launches), again.status) == (1, "completed")
+
+
+STARTING = ["place", "register", "blocks", "read", "last_seq", "create_run", "run", "claim_run", "commands"]
+CONTROLLING = ["approval", "answer", "blocks", "send_command", "runs", "run"]
+
+
+@pytest.mark.parametrize("method", STARTING)
+async def test_a_cancel_that_a_store_raises_in_a_start_is_an_error(method: str) -> None:
+    """The caller's task is not cancelled, and the session is free afterwards."""
+    store, broken = cancelling_once(method)
+    created = method in ("run", "claim_run", "commands")
+    if created:
+        await create_run(store, "go", run_id="r", session_id="s")
+    async with Supervisor(store) as supervisor:
+
+        async def start(run_id: str) -> RunHandle:
+            if created:
+                return await supervisor.execute(FakeAdapter(), run_id, policies=[OPEN])
+            return await supervisor.start(FakeAdapter(), "go", policies=[OPEN], run_id=run_id, session_id="s")
+
+        broken.append(method)
+        with pytest.raises(StoreError, match="cancelled a call by itself"):
+            await start("r")
+        await anyio.lowlevel.checkpoint()
+        assert broken == []
+        again = await start("r" if created else "next")
+        assert (await again.wait()).status == "completed"
+
+
+@pytest.mark.parametrize("method", CONTROLLING)
+async def test_a_cancel_that_a_store_raises_in_an_order_is_an_error(method: str) -> None:
+    """The caller's task is not cancelled. An answer to an approval, a freeze and a kill can be given again."""
+    store, broken = cancelling_once(method)
+    policies = parse_policies("{name: p, rules: [{type: blocklist, tools: [bash], action: request_approval}]}")
+    async with Supervisor(store) as supervisor:
+        handle = await supervisor.start(FakeAdapter([Ask(name="bash"), Pause()]), "go", policies=policies)
+        await anyio.wait_all_tasks_blocked()
+        (request,) = supervisor.approvals()
+
+        async def order() -> None:
+            if method in ("approval", "answer"):
+                await supervisor.approve(request.approval_id, by="ana")
+            elif method == "blocks":
+                await supervisor.switch.blocks()
+            elif method == "send_command":
+                await supervisor.switch.block_starts(by="ana", reason="now", everything=True)
+            else:
+                scope: dict[str, Any] = {"run_id": handle.run_id} if method == "run" else {"everything": True}
+                await supervisor.switch.kill(by="ana", **scope)
+
+        broken.append(method)
+        with pytest.raises(StoreError, match="cancelled a call by itself"):
+            await order()
+        await anyio.lowlevel.checkpoint()
+        assert broken == []
+        await order()
+        await handle.cancel()
+
+
+def cancelling_once(method: str) -> tuple[MemoryStore, list[str]]:
+    """A store, and a list: once the name of the method is in it, its next call takes it out and raises a cancel."""
+    broken: list[str] = []
+
+    async def failing(real: Any, *given: Any, **named: Any) -> Any:
+        if broken:
+            broken.clear()
+            await raise_a_cancel_that_is_over()
+        return await real(*given, **named)
+
+    async def reading(real: Any, *given: Any, **named: Any) -> AsyncIterator[Event]:
+        if broken:
+            broken.clear()
+            await raise_a_cancel_that_is_over()
+        async for event in real(*given, **named):
+            yield event
+
+    store = MemoryStore()
+    setattr(store, method, partial(reading if method == "read" else failing, getattr(store, method)))
+    return store, broken
 
 
 @RAISES
