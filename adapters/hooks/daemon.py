@@ -171,8 +171,8 @@ class _Daemon:
                 if connection.family == socket.AF_UNIX:
                     most = QUESTION_S if hook_input.kind == "permission" else HOOK_HELD_S
                     connection.sendall(HELD + f"{most}\n".encode())
-                answer = self._wait_for_approval(hook_input, held, origin, connection, agent)
-            output = CLIENTS[agent].output(answer, hook_input)
+                answer = self._wait_for_approval(hook_input, held, origin, connection)
+            output = hook_input.client.output(answer, hook_input)
         except Exception as error:
             return _refused(error, data)
         return b"=" + (json.dumps(output).encode() + b"\n" if output else b"")
@@ -205,7 +205,7 @@ class _Daemon:
                 reply.set_result(result)
 
     def _wait_for_approval(
-        self, hook_input: HookInput, held: str, origin: Origin, connection: socket.socket, agent: str
+        self, hook_input: HookInput, held: str, origin: Origin, connection: socket.socket
     ) -> HookAnswer:
         """The answer once the approval is answered, wherever. A client that does not wait for it has its own."""
         gone, until = False, time.monotonic() + _BELOW_S
@@ -213,7 +213,7 @@ class _Daemon:
             gone = gone or _has_gone(connection)
             with self._deciding:
                 self._asked_at = time.monotonic()
-                answer = self._decider.resolve_held(hook_input, held, origin, agent, gone=gone)
+                answer = self._decider.resolve_held(hook_input, held, origin, gone=gone)
             if answer is not None:
                 return answer
             if hook_input.kind == "permission" and hook_input.agent_id and time.monotonic() > until:

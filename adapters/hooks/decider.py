@@ -126,7 +126,7 @@ class HookDecider:
         self._clock = clock
         self._sessions: dict[str, tuple[HookedSession, float]] = {}
         self._roots: dict[str, str] = {}
-        self._late: dict[str, list[tuple[HookInput, Owner | None, Origin | None, str]]] = {}
+        self._late: dict[str, list[tuple[HookInput, Owner | None, Origin | None]]] = {}
         self._clients: dict[str, _Watched] = {}
         self._watches_earlier_runs = False
         self._seen: dict[int, Owner] = {}
@@ -159,10 +159,10 @@ class HookDecider:
             raise EventError(REFUSED_BEFORE)
         try:
             self._catch_up(hook_input.session_id)
-            return self._answer(hook_input, owner, origin, agent, reply), hook_input
+            return self._answer(hook_input, owner, origin, reply), hook_input
         except (PolicyError, StoreError):
             if hook_input.kind in REPORTS:
-                self._late.setdefault(hook_input.session_id, []).append((hook_input, owner, origin, agent))
+                self._late.setdefault(hook_input.session_id, []).append((hook_input, owner, origin))
             raise
 
     def _in_root(self, given: HookInput) -> HookInput:
@@ -186,15 +186,9 @@ class HookDecider:
         self._late.pop(session_id, None)
 
     def _answer(
-        self,
-        hook_input: HookInput,
-        owner: Owner | None,
-        origin: Origin | None,
-        agent: str,
-        reply: Future[Any] | None = None,
+        self, hook_input: HookInput, owner: Owner | None, origin: Origin | None, reply: Future[Any] | None = None
     ) -> HookAnswer:
-        client = CLIENTS[agent]
-        with self._resumed(client, hook_input, owner, origin) as resumed:
+        with self._resumed(hook_input, owner, origin) as resumed:
             session, whole = resumed.session, resumed.whole
             if hook_input.kind in ("prompt", "session_end"):
                 self._end_calls(resumed, hook_input.transcript_path, is_whole=True)
@@ -205,20 +199,14 @@ class HookDecider:
                 whole.keep(LOG_NOTE, log)
             if reply is not None and not reply.set_running_or_notify_cancel():
                 raise EventError(REFUSED_BEFORE)
-        self._watch(client, hook_input, resumed.record.owner if session.has_run else None)
+        self._watch(hook_input, resumed.record.owner if session.has_run else None)
         return answer
 
     def _hook(self, given: HookInput, resumed: _Resumed) -> Hook:
         return Hook(given, resumed.session, resumed.record, resumed.at, self._opening)
 
     def resolve_held(
-        self,
-        hook_input: HookInput,
-        approval_id: str,
-        origin: Origin | None = None,
-        agent: str = "claude",
-        *,
-        gone: bool = False,
+        self, hook_input: HookInput, approval_id: str, origin: Origin | None = None, *, gone: bool = False
     ) -> HookAnswer | None:
         """The answer to a hook that was held for this approval; None while nobody has answered that.
 
@@ -227,28 +215,25 @@ class HookDecider:
 
         Raises as `answer_hook`.
         """
-        client = CLIENTS[agent]
         approval, at = self._store.approval(approval_id), datetime.now(UTC)
         if approval is None:
             raise EventError("the approval that the call waits for is gone")
         expires_at = approval.request.expires_at
         if approval.state == "requested" and (expires_at is None or at < expires_at):
-            own = self._answer_of_person(client, hook_input, approval) if gone else None
+            own = self._answer_of_person(hook_input, approval) if gone else None
             if own is None:
                 return None
             approval = msgspec.structs.replace(approval, answer=own)
         owner = origin.client if origin is not None else None
-        with self._resumed(client, hook_input, owner) as resumed:
+        with self._resumed(hook_input, owner) as resumed:
             if accepted := resumed.record.accepted_answer(approval_id):  # since the look at it
                 approval = msgspec.structs.replace(approval, answer=accepted)
             return self._hook(hook_input, resumed).resolve_held(approval)
 
     @staticmethod
-    def _answer_of_person(
-        client: HookClient, hook_input: HookInput, approval: StoredApproval
-    ) -> ApprovalAnswer | None:
+    def _answer_of_person(hook_input: HookInput, approval: StoredApproval) -> ApprovalAnswer | None:
         """What the client's own person has answered, as its log tells; None while it does not."""
-        call_id = approval.request.call.id
+        client, call_id = hook_input.client, approval.request.call.id
         if client.ended is None:
             return ApprovalAnswer(granted=False, by=client.by)
         granted = client.ended(hook_input.transcript_path, [call_id], False).get(call_id)
@@ -279,9 +264,9 @@ class HookDecider:
             self._watch_earlier_runs()
         for session_id, watched in list(self._clients.items()):
             self._clients[session_id] = self._clients.pop(session_id)  # the others come first if this one fails
-            given = HookInput(kind=None, event="", session_id=session_id)
+            given = HookInput(client=watched.client, kind=None, event="", session_id=session_id)
             if is_gone(watched.process):
-                with self._resumed(watched.client, given):
+                with self._resumed(given):
                     pass
                 del self._clients[session_id]
                 continue
@@ -290,7 +275,7 @@ class HookDecider:
                 with self._store.record(session_id) as record:
                     record.renew(watched.process.epoch)
                 watched.renewed = self._clock()
-            self._read_ended(watched, given)
+            self._read_ended(watched.log, given)
 
     def _watch_earlier_runs(self) -> None:
         """Look after the runs that another process has judged."""
@@ -305,41 +290,40 @@ class HookDecider:
                     self._clients.setdefault(id, watched)
         self._watches_earlier_runs = True
 
-    def _read_ended(self, watched: _Watched, given: HookInput) -> None:
+    def _read_ended(self, log: str, given: HookInput) -> None:
         """Who answers at once ends the question's hook, perhaps before that came here; who interrupts, all hooks."""
-        client = watched.client
-        if client.ended is None:
+        if given.client.ended is None:
             return
         if given.session_id not in self._sessions:
-            with self._resumed(client, given):
+            with self._resumed(given):
                 pass
         calls = self._sessions[given.session_id][0].open_calls
-        if calls and client.ended(watched.log, calls, False):
-            with self._resumed(client, given) as resumed:
-                self._end_calls(resumed, watched.log, is_whole=False)
+        if calls and given.client.ended(log, calls, False):
+            with self._resumed(given) as resumed:
+                self._end_calls(resumed, log, is_whole=False)
 
     def _end_calls(self, resumed: _Resumed, log: str, *, is_whole: bool) -> None:
         """Record of the session's open calls what the client's log alone tells."""
         session = resumed.session
         if session.client.ended is not None and (calls := session.open_calls):
-            given = HookInput(kind=None, event="", session_id=session.client_id)
+            given = HookInput(client=session.client, kind=None, event="", session_id=session.client_id)
             for call_id, ran in session.client.ended(log, calls, is_whole).items():
                 self._hook(given, resumed).ended(call_id, ran=ran)
 
-    def _watch(self, client: HookClient, hook_input: HookInput, owner: Owner | None) -> None:
+    def _watch(self, hook_input: HookInput, owner: Owner | None) -> None:
         """Look after a run that goes on, where its owner is a client; None: no run of the session does."""
         session_id = hook_input.session_id
         watched = self._clients.get(session_id)
         if owner is None or not owner.is_client:
             self._clients.pop(session_id, None)
         elif watched is None or watched.process.epoch != owner.epoch:
-            self._clients[session_id] = _Watched(client, hook_input.transcript_path, owner, self._clock())
+            self._clients[session_id] = _Watched(hook_input.client, hook_input.transcript_path, owner, self._clock())
         else:
             watched.log = hook_input.transcript_path
 
     @contextmanager
     def _resumed(
-        self, client: HookClient, given: HookInput, owner: Owner | None = None, origin: Origin | None = None
+        self, given: HookInput, owner: Owner | None = None, origin: Origin | None = None
     ) -> Iterator[_Resumed]:
         """A hook's session; its run is ended where its client has died. It is kept in memory once all that is done
         with it here is recorded.
@@ -351,7 +335,7 @@ class HookDecider:
                 check_origin(origin, whole, over=given.kind == "session_end")
                 self._seen[origin.client.pid] = origin.client
             record = whole.of(self._options.name)
-            session = self._session(client, given, record, kept and kept[0])
+            session = self._session(given, record, kept and kept[0])
             session.resume(record, at)
             yield _Resumed(session, whole, record, at)
         self._keep(given, session)
@@ -363,11 +347,9 @@ class HookDecider:
                 self._catch_up(session_id)
         self._store.close()
 
-    def _session(
-        self, client: HookClient, given: HookInput, record: HookRecord, kept: HookedSession | None
-    ) -> HookedSession:
+    def _session(self, given: HookInput, record: HookRecord, kept: HookedSession | None) -> HookedSession:
+        client, seq = given.client, record.seq
         rules = self._rules[client.name].current()
-        seq = record.seq
         if kept is not None and seq < kept.machine.seq:
             raise StoreError(
                 "the store has lost events of this session, so what was used is not known", kind="corrupt"

@@ -1,5 +1,7 @@
 """A hook's input and answer, in the words that all clients share; `clients` translate."""
 
+from __future__ import annotations
+
 import os
 import re
 import time
@@ -67,6 +69,7 @@ class HookInput(msgspec.Struct, frozen=True, kw_only=True):
     """One hook's input.
 
     Attributes:
+        client: whose hook it is.
         kind: what happened; None for an event that nothing follows from.
         event: the client's own name of it.
         session_id: the session, as the client names it.
@@ -82,6 +85,7 @@ class HookInput(msgspec.Struct, frozen=True, kw_only=True):
         own_settings: settings that no repository and no agent can write have changed.
     """
 
+    client: HookClient
     kind: Kind | None
     event: str
     session_id: str
@@ -307,7 +311,7 @@ def hook_input(client: HookClient, message: Any, **changed: Any) -> HookInput:
     Raises EventError for a message that does not name what it is about.
     """
     fields = {name: getattr(message, name) for name in HookInput.__struct_fields__ if hasattr(message, name)}
-    given = HookInput(**{"kind": client.events.get(message.event), **fields, **changed})
+    given = HookInput(client=client, **{"kind": client.events.get(message.event), **fields, **changed})
     if not given.session_id:
         raise EventError("the hook names no session")
     if given.kind in ("call", "permission", "completed", "failed") and not given.tool_name:

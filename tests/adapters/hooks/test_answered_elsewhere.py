@@ -107,7 +107,7 @@ def test_a_subagents_question_goes_to_its_client_if_nobody_answers_elsewhere(
     with daemon._listening() as listener, mine, its:
         process = daemon._Daemon(listener, asking.decider)
         given = msgspec.structs.replace(hook, agent_id="a")
-        answer = process._wait_for_approval(given, held, Origin(client=asking.session.client), mine, "claude")
+        answer = process._wait_for_approval(given, held, Origin(client=asking.session.client), mine)
 
     assert answer == HookAnswer()
     assert asking.types()[-1] == "tool_approval_requested"

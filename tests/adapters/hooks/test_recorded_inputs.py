@@ -181,14 +181,14 @@ def test_a_cursor_call_waits_for_an_answer_from_elsewhere(granted: bool | None, 
     data = call_of("cursor", "c1", tool_input={"command": "make deploy"})
     client = as_owner(os.getpid(), CLIENT)
     answer, given = session.decider.answer_hook(json.dumps(data).encode(), client, agent="cursor")
-    early = session.decider.resolve_held(given, answer.held, agent="cursor")
+    early = session.decider.resolve_held(given, answer.held)
     if granted is not None:
         by_ana = ApprovalAnswer(granted=granted, by="ana")
         in_store(tmp_path / "store.db", lambda store: approval_inbox.record_answer(store, answer.held, by_ana))
     heard = early
     deadline = time.monotonic() + PATIENCE_S
     while heard is None and time.monotonic() < deadline:
-        heard = session.decider.resolve_held(given, answer.held, agent="cursor")
+        heard = session.decider.resolve_held(given, answer.held)
     assert heard is not None
     output = CLIENTS["cursor"].output(heard, given)
     question = session.hook("beforeShellExecution", command="make deploy")
@@ -216,7 +216,7 @@ def test_the_answer_to_a_call_that_waits_is_no_others(
         in_store(tmp_path / "store.db", lambda store: approval_inbox.record_answer(store, answer.held, by_ana))
     monkeypatch.setattr(decider, "datetime", MinutesLater)
     other = session.call("git push")
-    heard = session.decider.resolve_held(given, answer.held, agent="cursor")
+    heard = session.decider.resolve_held(given, answer.held)
     session.decider.close()
 
     assert {**other, **REFUSED["cursor"]} == other
