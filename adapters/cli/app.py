@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 from . import leave
-from .exits import BAD_INPUT, FAILED, handlers, report, restore_handlers
+from .exits import BAD_INPUT, FAILED, handlers, is_machines, report, restore_handlers
 from .output import lenient, note, usage_text, version
 
 SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
@@ -248,7 +248,7 @@ def _run_command(given: list[str]) -> int:
         code = BAD_INPUT
     except click.ClickException as error:
         note(f"error: {usage_text(error)}")
-        code = BAD_INPUT
+        code = FAILED if is_machines(error.__cause__) else BAD_INPUT
     except BrokenPipeError:
         return _nobody_reads(0)
     except SystemExit as error:

@@ -378,10 +378,12 @@ def copy_store(path: Path, target: Path) -> int:
     """Copy a store to a new file, readable for its owner only; returns its size in bytes.
 
     The copy is a complete store, or does not exist. Writers do not wait. Raises StoreError: the store cannot be read,
-    or the copy cannot be written; `kind` says why; UsageError: there is something at `target` already.
+    or the copy cannot be written; `kind` says why; UsageError: there is something at `target`, or no folder for it.
     """
     if target.exists() or target.is_symlink():
         raise UsageError(f"`{target}` exists; name a new file")
+    if not target.parent.is_dir():
+        raise UsageError(f"`{target}` cannot be written: there is no folder `{target.parent}`")
     try:
         with closing(connect(path, "ro", busy_timeout_s=30.0)) as source:
             check_version(source, path)

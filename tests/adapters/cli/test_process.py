@@ -4,6 +4,7 @@ import json
 import os
 import pty
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -134,6 +135,25 @@ def test_a_full_disk_is_one_message(words: str, ran: Any) -> None:
         )
 
     assert (ended.returncode, ended.stderr) == (3, "error: the output cannot be written: no space left on device\n")
+
+
+@pytest.mark.skipif(
+    shutil.which("unshare") is None or subprocess.run(["unshare", "-rm", "true"]).returncode != 0,
+    reason="needs `unshare`",
+)
+@pytest.mark.parametrize(
+    "words", ["schema -o out", "init --yes --agent claude", "hook install --agent claude --policy org.yaml", "demo"]
+)
+def test_a_read_only_file_system_is_a_failure_of_the_machine(words: str, place: Path) -> None:
+    """Exit code 3, as on a full disk, whatever a command writes."""
+    shell = f"mount --bind . . && mount -o remount,bind,ro . && cd $PWD && exec {' '.join(PROCTOR)} {words}"
+    store = {"PROCTOR_STORE": str(place / "new.db")}
+    ended = subprocess.run(
+        ["unshare", "-rm", "sh", "-c", shell],
+        cwd=place, capture_output=True, text=True, timeout=PATIENCE_S, env={**os.environ, **store},
+    )  # fmt: skip
+
+    assert (ended.returncode, "read-only file system" in ended.stderr) == (3, True), ended
 
 
 @pytest.mark.parametrize(

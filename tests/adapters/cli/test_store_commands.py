@@ -248,7 +248,7 @@ def test_a_backup_is_made_while_a_run_writes(cli: Any, place: Path, waits: str) 
 
 @pytest.mark.parametrize(("arguments", "code", "message"), [
     (("--backup", "org.yaml"), 2, "`org.yaml` exists"),
-    (("--backup", "nowhere/b.db"), 3, "`nowhere/b.db` cannot be written: no such file or directory"),
+    (("--backup", "nowhere/b.db"), 2, "`nowhere/b.db` cannot be written: there is no folder `nowhere`"),
     (("--backup", "b.db", "--store", "none.db"), 2, "there is no store at `none.db`"),
     (("--backup", "b.db", "--store", "org.yaml"), 2, "is not a proctor store"),
     (("--backup", "b.db", "--store", "postgresql://x@localhost/y"), 2, "a backup of its own: `pg_dump`"),
