@@ -21,8 +21,8 @@ from .loop.gate import LoopGate, ToolRefused, is_forced
 class Supervision(AgentMiddleware[Any, Any]):
     """Proposes every call of an agent's tools to a gate, and reports its turns and their usage.
 
-    Put it last in `create_agent(middleware=[..., Supervision(gate)])`, so that the judged input is what runs, and run
-    the agent with `ainvoke` or `astream`.
+    Put it last in `create_agent(middleware=[..., Supervision(gate)])`, so that the evaluated input is what runs, and
+    run the agent with `ainvoke` or `astream`.
 
     Args:
         gate: the supervised run.
@@ -46,8 +46,8 @@ class Supervision(AgentMiddleware[Any, Any]):
     async def awrap_tool_call(self, request: Any, handler: Callable[[Any], Awaitable[Any]]) -> Any:
         """Propose a call; the result of a denied one is the gate's text."""
         proposed = request.tool_call
-        judged = judged_input(request.tool, proposed["args"])
-        recorded = to_jsonable(judged)
+        evaluated = evaluated_input(request.tool, proposed["args"])
+        recorded = to_jsonable(evaluated)
 
         async def act(tool_input: dict[str, Any]) -> Any:
             args = proposed["args"] if same_input(tool_input, recorded) else tool_input
@@ -57,7 +57,7 @@ class Supervision(AgentMiddleware[Any, Any]):
             return result
 
         try:
-            return await self._gate.call(proposed["name"], judged, act, call_id=proposed["id"])
+            return await self._gate.call(proposed["name"], evaluated, act, call_id=proposed["id"])
         except ToolRefused as refusal:
             return ToolMessage(refusal.tell_model, tool_call_id=proposed["id"], name=proposed["name"], status="error")
         except _FailedError as failed:
@@ -116,9 +116,9 @@ def provider_calls(blocks: Iterable[Any], gate: LoopGate) -> Iterator[Event]:
             yield call.ended(output, failed=block.get("status") == "error")
 
 
-def judged_input(tool: Any, args: dict[str, Any]) -> dict[str, Any]:
+def evaluated_input(tool: Any, args: dict[str, Any]) -> dict[str, Any]:
     """The arguments as a tool of langchain will get them: validated by its schema, defaults included. Those that do
-    not fit, on which the tool fails, and those of a tool that is not known (None) are judged as they are.
+    not fit, on which the tool fails, and those of a tool that is not known (None) are evaluated as they are.
     """
     schema = getattr(tool, "tool_call_schema", None)
     if not (isinstance(schema, type) and issubclass(schema, BaseModel)):

@@ -20,7 +20,7 @@ from proctor.supervisor.errors import UsageError
 from proctor.supervisor.machine.provider_events import is_ours
 from proctor.supervisor.ports.adapter import CancelStep, Gate, GateAnswer, Launch, Provider
 
-from ..kit.client_tools import offering, recorded_tools
+from ..kit.client_tools import recorded_tools, tool_capabilities
 from ..kit.launch_options import NoLaunchOptions
 from ..kit.trace_lines import TraceError, open_lines
 
@@ -56,7 +56,7 @@ class ReplayAdapter(NoLaunchOptions):
             raise UsageError("`recording` is events, or the path of a file of them")
         self._model = next((event.model for event in events if isinstance(event, ev.RunStarted)), None)
         offered = next((event.tools for event in events if isinstance(event, ev.RunStarted)), None)
-        self._offering = offering(recorded_tools(events), offered)
+        self._offering = tool_capabilities(recorded_tools(events), offered)
         self._costs = any(isinstance(e, ev.TokenUsageUpdated) and e.cost_usd is not None for e in events)
         self._events = tuple(e for e in events if not (is_ours(e) or isinstance(e, _OF_RUNS)))
         self._output = next((e.output for e in reversed(events) if isinstance(e, ev.RunCompleted)), None)

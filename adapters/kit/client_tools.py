@@ -370,7 +370,7 @@ def tools_of(provider: str) -> tuple[Tool, ...]:
     return CLIENTS.get(provider.casefold(), ())
 
 
-def meant(tools: Iterable[Tool], pattern: str) -> tuple[str, ...]:
+def tools_matching(tools: Iterable[Tool], pattern: str) -> tuple[str, ...]:
     """The client's names of the tools whose calls all have a name that a pattern matches."""
     matches = matcher([pattern])
     return tuple(each.name for each in tools if any(map(matches, (each.name, *each.synonyms, *each.acts))))
@@ -405,7 +405,7 @@ def _called(events: Sequence[Event], tools: Iterable[Tool]) -> tuple[Tool, ...]:
     return tuple(each for each in tools if each.name.casefold() in names)
 
 
-def offering(tools: tuple[Tool, ...], names: Sequence[str] | None) -> dict[str, Any]:
+def tool_capabilities(tools: tuple[Tool, ...], names: Sequence[str] | None) -> dict[str, Any]:
     """The fields of Capabilities for a client's tools: those with these names only, or, with None, maybe others."""
     if names is None:
         return {"tools": tools or None, "other_tools": True, "elsewhere": KNOWN}

@@ -147,7 +147,7 @@ class CallGate:
             await self._stream.drain()
         if self.stopped:
             return _worded(GateAnswer(allowed=False, stop=True), call)
-        answer = await self._judged(call)
+        answer = await self._decided(call)
         self.stopped = self.stopped or answer.stop
         if not answer.allowed:
             return _worded(answer, call)
@@ -183,7 +183,7 @@ class CallGate:
         """Pass on what the client reports. After `stop`, it cannot report that it completed its run."""
         await self._stream.send(event for event in events if not (self.stopped and isinstance(event, RunCompleted)))
 
-    async def _judged(self, call: ToolCall) -> GateAnswer:
+    async def _decided(self, call: ToolCall) -> GateAnswer:
         try:
             return await self._gate(call)
         except Exception as error:

@@ -14,7 +14,7 @@ from proctor.supervisor.errors import ProviderError, ProviderUnavailableError, U
 from proctor.supervisor.ports.adapter import Launch
 
 from ...kit.client_process import Workspace, start_client
-from ...kit.client_tools import offering, tools_of
+from ...kit.client_tools import tool_capabilities, tools_of
 from ...kit.launch_options import NoLaunchOptions
 from ...kit.process_tree import end_orphans
 from ...kit.provider import helpers
@@ -90,7 +90,7 @@ class AcpAdapter(NoLaunchOptions):
             resume=self._traits.loads,
             model=self._model,
             **self._workspace.described(),
-            **offering(self._tools, None),
+            **tool_capabilities(self._tools, None),
         )
 
     async def prepare(self) -> None:

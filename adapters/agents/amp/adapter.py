@@ -27,7 +27,7 @@ from proctor.supervisor.errors import ProviderError, ProviderUnavailableError, U
 from proctor.supervisor.ports.adapter import CancelStep, GateAnswer, Launch, LaunchOptions
 
 from ...kit.client_process import ClientProcess, Workspace, start_client
-from ...kit.client_tools import AMP_TOOLS, meant, offering
+from ...kit.client_tools import AMP_TOOLS, tool_capabilities, tools_matching
 from ...kit.jsonrpc import MAX_LINE_BYTES, ByteLines, EndlessLineError
 from ...kit.launch_options import denied, options_for
 from ...kit.process_tree import ProcessTree, end_orphans
@@ -47,10 +47,8 @@ def compile_options(policy: Policy) -> LaunchOptions:
     expressed: set[str] = set()
     for entry, names in denied(policy):
         if all(map(_SPELLABLE.fullmatch, names)):
-            own_names = [
-                theirs for name in names for tool in (name, *meant(AMP_TOOLS, name)) for theirs in their_names(tool)
-            ]
-            rejected.update(dict.fromkeys(own_names))
+            tools = [tool for name in names for tool in (name, *tools_matching(AMP_TOOLS, name))]
+            rejected.update(dict.fromkeys(theirs for tool in tools for theirs in their_names(tool)))
             expressed.add(f"deny {entry}")
     return options_for(policy, {"rejected": tuple(rejected)}, expressed)
 
@@ -138,7 +136,7 @@ class AmpAdapter:
             resume=True,
             compiles=COMPILES,
             **self._workspace.described(),
-            **offering(AMP_TOOLS, None),
+            **tool_capabilities(AMP_TOOLS, None),
         )
 
     async def prepare(self) -> None:

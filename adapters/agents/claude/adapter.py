@@ -17,7 +17,7 @@ from proctor.supervisor.ports.adapter import Launch, LaunchOptions, Provider
 
 from ...kit.client_process import Workspace
 from ...kit.client_tools import CLAUDE_TOOLS as TOOLS
-from ...kit.client_tools import offering
+from ...kit.client_tools import tool_capabilities
 from ...kit.process_tree import end_orphans
 from ...kit.provider import helpers
 from .launch import COMPILES, below_guardian, bypasses, can_sign_in, check_options, compile_options, with_defaults
@@ -88,7 +88,7 @@ class ClaudeAdapter:
             compiles=COMPILES,
             model=self._own.get("model"),
             **self._workspace.described(),
-            **offering(TOOLS, [at_the_gate(name) for name in tools or ()] if named else None),
+            **tool_capabilities(TOOLS, [at_the_gate(name) for name in tools or ()] if named else None),
         )
 
     async def prepare(self) -> None:

@@ -135,7 +135,7 @@ class Hooks:
         """PreToolUse: whether a call may run."""
         name = str(request["tool_name"])
         try:
-            return self._output(await self._judged(request, call_id or str(request["tool_use_id"])))
+            return self._output(await self._decided(request, call_id or str(request["tool_use_id"])))
         except Exception as error:
             # INVARIANT: the exception's text never reaches the model, as the client would tell it
             self._log.error("claude.gate_failed", tool_name=name, tool_call_id=call_id, error=trace_of(error))
@@ -161,7 +161,7 @@ class Hooks:
         await self._changed(msgspec.structs.replace(call, input=tool_input))
         return {"continue_": False, "stopReason": "stopped"}
 
-    async def _judged(self, request: Any, call_id: str) -> GateAnswer:
+    async def _decided(self, request: Any, call_id: str) -> GateAnswer:
         name, tool_input, agent_id = str(request["tool_name"]), dict(request["tool_input"]), request.get("agent_id")
         await self._wait_until_judged(call_id, agent_id)
         turn = self._calls.turn_of(call_id, agent_id) or 0

@@ -19,7 +19,7 @@ from proctor.policies.values.globs import is_plain, matcher
 from proctor.supervisor.errors import ProviderError, ProviderUnavailableError, UnknownSessionError, install_of
 
 from ...kit.call_book import Turns, check_growth, dollars, tokens, unrecognized
-from ...kit.client_tools import CLAUDE_TOOLS, meant
+from ...kit.client_tools import CLAUDE_TOOLS, tools_matching
 from ...kit.process_tree import GUARDS
 from ...kit.values import whole_characters
 from .session_log import called_tool
@@ -47,7 +47,7 @@ def resolve(pattern: str, offered: Iterable[str] = ()) -> tuple[str, ...]:
     """
     matches = matcher([pattern])
     named = {name for name in KNOWN.union(offered) if matches(name)}
-    return tuple(sorted(named.union(at_the_gate(name) for name in meant(CLAUDE_TOOLS, pattern))))
+    return tuple(sorted(named.union(at_the_gate(name) for name in tools_matching(CLAUDE_TOOLS, pattern))))
 
 
 def is_spellable(name: str) -> bool:

@@ -16,7 +16,7 @@ from proctor.supervisor.errors import ProviderError, UsageError
 from proctor.supervisor.ports.adapter import Launch, LaunchOptions
 
 from ...kit.client_process import Workspace
-from ...kit.client_tools import CODEX_TOOLS, meant, offering
+from ...kit.client_tools import CODEX_TOOLS, tool_capabilities, tools_matching
 from ...kit.launch_options import allow_lists, denied, options_for
 from ...kit.process_tree import end_orphans
 from ...kit.provider import helpers
@@ -47,7 +47,7 @@ def compile_options(policy: Policy) -> LaunchOptions:
     for entry, patterns in denied(policy):
         named = matcher(patterns)
         gone |= {name for name in _REMOVED if any(map(named, _names(name)))}
-        held = [_REMOVED.keys() >= _meant(pattern) or _is_one_server_or_tool(pattern) for pattern in patterns]
+        held = [_REMOVED.keys() >= _denied_tools(each) or _is_one_server_or_tool(each) for each in patterns]
         done |= {f"deny {entry}"} if all(held) else set()
         servers += [pattern for pattern in patterns if _is_one_server_or_tool(pattern)]
     for _, patterns in allow_lists(policy):
@@ -64,11 +64,11 @@ def _names(name: str) -> tuple[str, ...]:
     return (name, *(act for each in CODEX_TOOLS if each.name == name for act in each.acts))
 
 
-def _meant(pattern: str) -> set[str]:
+def _denied_tools(pattern: str) -> set[str]:
     """The tools that a portable name means; any other name means itself."""
     if pattern.casefold() not in PORTABLE or any(pattern.casefold() in each.acts_where for each in CODEX_TOOLS):
         return {pattern.casefold()}
-    return {WITH_SHELL.get(name, name) for name in meant(CODEX_TOOLS, pattern)}
+    return {WITH_SHELL.get(name, name) for name in tools_matching(CODEX_TOOLS, pattern)}
 
 
 def _is_one_server_or_tool(pattern: str) -> bool:
@@ -145,7 +145,7 @@ class CodexAdapter:
             compiles=COMPILES,
             model=self._model,
             **self._workspace.described(),
-            **offering(CODEX_TOOLS, None),
+            **tool_capabilities(CODEX_TOOLS, None),
         )
 
     async def prepare(self) -> None:

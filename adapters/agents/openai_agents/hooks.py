@@ -40,7 +40,7 @@ class UnreadableArgumentsError(ValueError):
     """Arguments that a tool could read differently from the gate; the text is for the model."""
 
 
-def judged_input(tool: FunctionTool | None, text: str) -> dict[str, Any]:
+def evaluated_input(tool: FunctionTool | None, text: str) -> dict[str, Any]:
     """The input that the gate judges: for a tool made of a Python function, what the function is called with; for one
     of an MCP server (None), the arguments as the model wrote them. Raises UnreadableArgumentsError: no JSON object, a
     key given twice, a number that is not finite, or values that the function does not take.
@@ -50,8 +50,8 @@ def judged_input(tool: FunctionTool | None, text: str) -> dict[str, Any]:
     found = given if function is None else _validated(function, given)
     if not is_finite(found):
         raise UnreadableArgumentsError("a number in the arguments is not finite")
-    judged: dict[str, Any] = to_jsonable(found)
-    return judged
+    evaluated: dict[str, Any] = to_jsonable(found)
+    return evaluated
 
 
 def _decoded(text: str) -> dict[str, Any]:
@@ -130,11 +130,11 @@ class ToolGuard:
         context, calls = data.context, self._gate.calls
         unusable: str | None = None
         try:
-            judged = judged_input(tool, context.tool_arguments)
-        except UnreadableArgumentsError as error:  # judged and recorded as the text it is; it never runs
-            judged, unusable = {"input": context.tool_arguments}, str(error)
+            evaluated = evaluated_input(tool, context.tool_arguments)
+        except UnreadableArgumentsError as error:  # evaluated and recorded as the text it is; it never runs
+            evaluated, unusable = {"input": context.tool_arguments}, str(error)
         try:
-            call, given = await self._gate.admit(context.tool_name, judged, call_id=context.tool_call_id)
+            call, given = await self._gate.admit(context.tool_name, evaluated, call_id=context.tool_call_id)
         except ToolRefused as refusal:
             return ToolGuardrailFunctionOutput.reject_content(refusal.tell_model)
         if not same_input(given, call.input):

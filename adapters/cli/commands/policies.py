@@ -137,13 +137,13 @@ def _capabilities(name: str) -> Capabilities:
     from proctor.supervisor.run.provider_session import capabilities_of
 
     from ...agents.catalog import adapter_named
-    from ...kit.client_tools import offering, tools_of
+    from ...kit.client_tools import tool_capabilities, tools_of
     from ...matrix import matrix
 
     declared = {row.spec.name: row.declared for row in matrix()}
     if name not in declared:
         return capabilities_of(adapter_named(name))
-    return replace(declared[name], **offering(tools_of(name), None)) if tools_of(name) else declared[name]
+    return replace(declared[name], **tool_capabilities(tools_of(name), None)) if tools_of(name) else declared[name]
 
 
 def _launch_options(name: str, merged: Policy) -> LaunchOptions | None:
