@@ -5,7 +5,7 @@ Input that is a socket is handed over unread, for then the kernel tells that pro
 The process is started where there is none. This file is run by its path, in Python's isolated mode without
 site-packages: it imports little, nothing of the working folder, and nothing of this package.
 
-Whatever goes wrong, a call is refused: by the answer, or by an exit code, which `settings` makes a 2. Once an alarm
+Whatever goes wrong, a call is refused: by the answer, or by an exit code, which `OR_REFUSED` makes a 2. Once an alarm
 has rung, long before the client's own timeout, which would let the call run, nobody waits for the daemon any more.
 """
 
@@ -34,6 +34,10 @@ HELD = b"~"
 END = b"\0"
 """After the answer: without it, it is not the whole."""
 REFUSED = "This could not be checked against the policy, so it is denied."
+OR_REFUSED = " || /bin/sh -c 'cat >/dev/null; echo The hook failed, so the call is denied. >&2; exit 2'"
+"""Behind a hook's line, in any shell. Codex and Gemini CLI run a call whose hook exits with 2 and says nothing, and
+Codex one whose hook does not read all of its input.
+"""
 SPOILED = "LD_SHOW_AUXV"
 """With it, the loader has written to standard output already, where a client then finds no answer."""
 HOME = "HOME"

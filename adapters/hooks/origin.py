@@ -20,7 +20,7 @@ from proctor.supervisor.ports.processes import as_owner, is_gone, machine
 from proctor.supervisor.ports.stored_types import CLIENT, Owner
 
 from ..kit.process_tree import SHELLS, adopts
-from .daemon_client import peer_of
+from .daemon_client import OR_REFUSED, peer_of
 from .record import HookRecord
 
 _NOTE = "client"
@@ -190,4 +190,4 @@ def _runs_only(process: psutil.Process, line: str) -> bool:
     """Whether it is a shell that runs the hook's line, and nothing else, as the client starts it."""
     words = process.cmdline()
     starts = words[1:-1] in (["-c"], ["-lc"], ["--norc", "--noprofile", "-c"])
-    return starts and os.path.basename(words[0]) in SHELLS and words[-1] in (line, f"{line} || exit 2")
+    return starts and os.path.basename(words[0]) in SHELLS and words[-1] in (line, line + OR_REFUSED)

@@ -19,7 +19,7 @@ from ..kit.process_tree import home_of
 from ..kit.values import atomic_write
 from ..stores.store_names import DEFAULT_STORE
 from .clients.claude import CLAUDE, LOWEST_KEY
-from .daemon_client import EACH, UnansweredError
+from .daemon_client import EACH, OR_REFUSED, UnansweredError
 from .decider import HookOptions
 from .messages import REFUSABLE, UNMATCHED, HookClient, Unmatched, version
 from .over_http import PATH, Endpoint, endpoint_in, without_proxy
@@ -28,7 +28,6 @@ from .record import store_id
 Scope: TypeAlias = Literal["project", "user", "managed"]
 """The owner of the settings: a folder, a person, or neither (nobody can change them)."""
 DAEMON_CLIENT = Path(__file__).with_name("daemon_client.py")
-_REFUSED = " || exit 2"
 _NO_CONTEXT = RunContext()
 _OURS = ("/hooks/daemon_client.py", PATH)
 """Text that every line or URL of ours contains."""
@@ -84,7 +83,7 @@ def settings_with_hooks(
 ) -> dict[str, Any]:
     """The settings of a client with nothing but hooks, and what keeps these on; the arguments as for `command`.
 
-    Clients go on after any exit code but 2, so a line that cannot even be started is made to exit so. With `http` the
+    Clients go on after most exit codes, so a line that cannot even be started is made to refuse. With `http` the
     client sends its hooks itself, but for prompts: the program of those starts the daemon. `managed` settings hold
     whatever others say.
 
@@ -108,7 +107,7 @@ def settings_with_hooks(
         if endpoint is not None and own.http_entry is not None and kind != "prompt":
             return own.http_entry(event, endpoint.url, endpoint.authorization)
         refuses = own.in_shell and kind in REFUSABLE
-        return own.entry(event, line + _REFUSED if refuses else line, environment)
+        return own.entry(event, line + OR_REFUSED if refuses else line, environment)
 
     beside = own.beside(environment)
     if endpoint is not None:
@@ -225,7 +224,7 @@ def lines_in(path: Path, client: HookClient) -> list[str]:
         found = [text for text in before.decode("utf-8", "replace").split("\n") if is_ours(text)]
         return [shlex.join(json.loads(text.partition("=")[2])) for text in found[:1]]
     entries = _parsed(path, before).get("hooks", {})
-    ours = [line.removesuffix(_REFUSED) for line in _commands(entries) if is_ours(line) and PATH not in line]
+    ours = [line.removesuffix(OR_REFUSED) for line in _commands(entries) if is_ours(line) and PATH not in line]
     return list(dict.fromkeys(ours))
 
 

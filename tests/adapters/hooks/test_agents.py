@@ -438,6 +438,29 @@ def test_a_call_that_cannot_be_evaluated_does_not_run(agent: Any, broken: str) -
     assert not never.exists()
 
 
+@pytest.mark.parametrize("how", ["exit 1", "kill -s PIPE $$"])
+def test_a_hook_that_ends_without_a_word_denies(agent: Any, how: str) -> None:
+    """Also if it has not read its input, which may be more than a pipe holds."""
+    agent.install()
+    path, ends = settings_path(user=True, folder=agent.cwd, client=CLIENTS[agent.name]), agent.root / "ends"
+    ends.write_text(f"#!/bin/sh\n{how}\n")
+    ends.chmod(0o755)
+    if agent.name == "opencode":
+        path.write_text(path.read_text().replace(sys.executable, str(ends)))
+    else:
+        settings = json.loads(path.read_text())
+        [event] = [event for event, kind in CLIENTS[agent.name].events.items() if kind == "call"]
+        settings["hooks"][event] = json.loads(json.dumps(settings["hooks"][event]).replace(sys.executable, str(ends)))
+        path.write_text(json.dumps(settings))
+    if agent.name == "codex":
+        codex_trust.trust(agent.cwd, path)
+    long = "x" * (66_000 if agent.name == "codex" else 99)  # others get it in their prompt, an argument
+    with suppress(IndexError, subprocess.CalledProcessError):
+        agent.run([agent.shell(f"touch {agent.cwd}/short")], [agent.shell(f"touch {agent.cwd}/long # {long}")])
+
+    assert list(agent.cwd.iterdir()) == []
+
+
 def test_status_says_whether_hooks_work(agent: Any, capsys: pytest.CaptureFixture[str]) -> None:
     """By a probe that is not recorded. With an unreadable policy, hooks do not work."""
     before = agent.hook("status")

@@ -13,6 +13,7 @@ from hook_processes import end_daemons, recorded
 from stored_rows import stored_rows
 
 from proctor.adapters.hooks.clients import CLIENTS
+from proctor.adapters.hooks.daemon_client import OR_REFUSED
 from proctor.adapters.hooks.settings import DAEMON_CLIENT, settings_path, settings_with_hooks
 from proctor.policies import Capabilities, RunContext
 from proctor.supervisor.testing.adapter_fixture import Evidence
@@ -256,8 +257,9 @@ def test_a_hook_that_cannot_start_denies(tmp_path: Path, agent: str) -> None:
         assert hook["onFailure"] == "block"
         words = [hook["command"], *hook["args"]]
     else:
-        assert hook["command"].endswith(" || exit 2")
-        words = shlex.split(hook["command"].removesuffix(" || exit 2"))
+        line, refuses, _ = hook["command"].partition(OR_REFUSED)
+        assert refuses
+        words = shlex.split(line)
         assert [words.pop(5), words.pop(5)] == ["--agent", "codex"]
     assert words[:4] == [sys.executable, "-I", "-S", str(DAEMON_CLIENT)]
     assert words[5:7] == ["--policy", str(tmp_path / "a policy's.yaml")]
