@@ -247,7 +247,7 @@ async def claimed(request: LaunchRequest, services: Services, *, created: bool) 
     try:
         await _check_unblocked(store, request, begin)  # an order given from here on finds this run
         for _ in range(_TRIES):
-            if await store.last_seq(info.session_id) == actor.seq:
+            if await answered(partial(store.last_seq, info.session_id)) == actor.seq:
                 break
             actor, begin = await launched(
                 request, services
@@ -266,7 +266,7 @@ async def _check_unblocked(store: CommandQueue, request: LaunchRequest, begin: B
     context = begin.metadata["context"]
     about = {"tenant": context.get("tenant"), "labels": context.get("labels")}
     run = request.info
-    block = block_of(await store.blocks(), run_id=run.run_id, session_id=run.session_id, **about)
+    block = block_of(await answered(store.blocks), run_id=run.run_id, session_id=run.session_id, **about)
     if block is not None:
         raise StartsBlockedError(block)
 

@@ -180,7 +180,7 @@ async def test_a_store_that_ignores_a_cancel_does_not_hold_a_call_for_ever(
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("method", ["place", "register", "create_run", "release"])
+@pytest.mark.parametrize("method", ["place", "register", "blocks", "create_run", "last_seq", "release"])
 async def test_a_store_that_ignores_a_cancel_does_not_block_a_start_or_a_close(
     method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
