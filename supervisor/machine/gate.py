@@ -246,7 +246,8 @@ class GateKeeper:
         self._answer(proposal, answer)
 
     def _refusal(self, call: ToolCall, tell_model: str | None = None) -> GateAnswer:
-        text = tell_model or tell_model_default(call.name)
+        blank = tell_model is None or not tell_model.strip()  # a client may take that for no denial
+        text = tell_model_default(call.name) if blank else tell_model
         stop = self.state.cause is not None or self.state.ended
         return GateAnswer(allowed=False, tell_model=text, stop=stop)
 

@@ -438,6 +438,15 @@ def test_a_call_that_cannot_be_evaluated_does_not_run(agent: Any, broken: str) -
     assert not never.exists()
 
 
+def test_a_denial_in_blank_words_denies(agent: Any) -> None:
+    """Codex would run the call."""
+    agent.install(policy='{name: p, on_violation: deny, tool_rules: [{deny: [bash], tell_model: " \\n"}]}')
+    results = agent.run([agent.shell(f"touch {agent.cwd}/never")])
+
+    assert list(agent.cwd.iterdir()) == []
+    assert "is not available in this context" in results
+
+
 @pytest.mark.parametrize("how", ["exit 1", "kill -s PIPE $$"])
 def test_a_hook_that_ends_without_a_word_denies(agent: Any, how: str) -> None:
     """Also if it has not read its input, which may be more than a pipe holds."""
