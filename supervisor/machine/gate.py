@@ -138,6 +138,7 @@ class GateKeeper:
         if proposal is not None and proposal.answer is None:
             if self._budgets is not None:
                 self._budgets.withdraw(key)
+                self._checked.pop(key, None)
             self.held_calls.drop(proposal, "the provider withdrew the call")
             self._deny(proposal, "withdrawn", None)
             return

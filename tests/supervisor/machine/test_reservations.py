@@ -399,6 +399,19 @@ def test_a_call_with_an_asynchronous_check_is_reserved_for_once(answer: object, 
     assert RunChecks in map(type, again)
 
 
+def test_a_withdrawn_call_leaves_no_answer_of_its_checks() -> None:
+    """They may be any objects, and a long run has many calls that are withdrawn."""
+    run = Run(Budget(name="calls", max_tool_calls=2), rules=(Check(check=asked_elsewhere, id="check"),))
+    run.gets(0)
+    run.asks("x")
+    run.feed(interface.Checked(now_ms=3, key=1, answers={"check": True}))
+    kept = [*run.machine._gate._checked]
+    run.feed(interface.Withdrawn(now_ms=4, key=1, call_id="c1"))
+
+    assert kept == [1]
+    assert run.machine._gate._checked == {}
+
+
 def test_the_reservation_of_a_withdrawn_call_allows_the_next() -> None:
     """The store had one call left for two pending ones."""
     run = Run(Budget(name="calls", max_tool_calls=2))
