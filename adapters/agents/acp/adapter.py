@@ -23,6 +23,8 @@ from .session import UNASKED_S, AcpSession
 from .translation import CostMeter
 
 START_S: Final = 60.0
+_MOST_COSTS: Final = 1024
+"""Of how many sessions, the latest, an adapter knows what they cost; of another, the first report stands for it."""
 
 
 class AcpAdapter(NoLaunchOptions):
@@ -123,7 +125,7 @@ class AcpAdapter(NoLaunchOptions):
             session_id, metadata = await self._open_session(connection, launch.resume)
             if launch.resume is not None:
                 await session.skip_history(session_id, timeout_s=self._start_s)
-            self._costs[session_id] = cost
+            self._keep_cost(session_id, cost)
             session.begin(session_id, metadata)
             yield session
 
@@ -156,6 +158,12 @@ class AcpAdapter(NoLaunchOptions):
             return CostMeter(0.0)
         meter = self._costs.get(resume)
         return CostMeter(meter.seen if meter is not None else None)
+
+    def _keep_cost(self, session_id: str, cost: CostMeter) -> None:
+        self._costs.pop(session_id, None)
+        self._costs[session_id] = cost
+        while len(self._costs) > _MOST_COSTS:
+            del self._costs[next(iter(self._costs))]
 
     def _executable(self) -> str:
         return self._workspace.program(self._command[0], "install the agent or give its path")

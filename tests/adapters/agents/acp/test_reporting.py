@@ -124,6 +124,17 @@ async def test_cost_is_counted_once_over_several_runs_of_an_adapter(scripts: Any
     assert totals == [1.0, 0]
 
 
+def test_an_adapter_knows_the_cost_of_its_latest_sessions(scripts: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker keeps one adapter for as long as it runs."""
+    monkeypatch.setattr("proctor.adapters.agents.acp.adapter._MOST_COSTS", 2)
+    adapter = scripts.adapter()
+    for session in ("a", "b", "a", "c"):
+        adapter._keep_cost(session, CostMeter(1.0))
+
+    assert [*adapter._costs] == ["a", "c"]
+    assert [adapter._cost(session).seen for session in ("a", "b")] == [1.0, None]
+
+
 @pytest.mark.parametrize(("session", "chosen", "method", "params"), [
     (MODES, {"mode": "yolo"}, "session/set_mode", {"modeId": "yolo"}),
     (MODELS, {"model": "small"}, "session/set_model", {"modelId": "small"}),
