@@ -59,6 +59,10 @@ class PendingCall(PendingRequest):
         self.scope = anyio.CancelScope()
 
 
+_MOST_WITHDRAWN = 1000
+"""How many requests that a client has cancelled wait for the server's answer."""
+
+
 class Pending:
     """A client's requests that have no answer yet.
 
@@ -100,6 +104,12 @@ class Pending:
             request.withdrawn = True
             del self._by_id[request.id]
         return request, number
+
+    def forget_oldest(self) -> Iterator[PendingRequest]:
+        """Forget the oldest withdrawn requests, as most servers never answer those; returns them."""
+        withdrawn = [number for number, each in self._by_number.items() if each.withdrawn]
+        for number in withdrawn[:-_MOST_WITHDRAWN]:
+            yield self._by_number.pop(number)
 
     def answered(self, number: Any) -> PendingRequest | None:
         """The request that the server answers; None if there was none."""
@@ -144,6 +154,7 @@ def about(message: JSONRPCRequest | JSONRPCNotification, pending: Pending) -> Me
 LEFT = "the client left before the MCP server answered; the outcome is unknown"
 LOST = "the MCP server ended before it answered"
 UNREAD = "the MCP server's answer cannot be read"
+UNANSWERED = "the call was cancelled and the MCP server has not answered; the outcome is unknown"
 WITHDRAWN = "the call was cancelled as it was allowed; it did not run"
 ENDING = "the connection is being closed"
 _MOST_ASKED = 1000
@@ -351,6 +362,9 @@ class Relay:
             request.scope.cancel()
         elif number is not None:
             await self._pass_on(message.model_copy(update={"params": {**params, "requestId": number}}))
+        for each in self._pending.forget_oldest():
+            if isinstance(each, PendingCall):
+                await self._failed(each, UNANSWERED)
         if request.unanswered is not None and request.method != messages.INITIALIZE:
             with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
                 await request.unanswered()

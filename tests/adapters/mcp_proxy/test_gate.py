@@ -10,7 +10,7 @@ from mcp.shared.message import SessionMessage
 from mcp.types import JSONRPCNotification, JSONRPCRequest
 from stored_rows import once
 
-from proctor.adapters.mcp_proxy.relay import WITHDRAWN, Relay, SharedByConnections
+from proctor.adapters.mcp_proxy.relay import UNANSWERED, WITHDRAWN, Relay, SharedByConnections
 from proctor.adapters.mcp_proxy.tools import Naming, Visibility
 from proctor.policies.events import Event
 from proctor.policies.events.calls import ToolCall
@@ -132,6 +132,47 @@ async def test_a_call_that_is_cancelled_as_it_is_allowed_does_not_run_and_has_fa
 
     assert (passed_on, pending) == (0, [])
     assert [(event.type, getattr(event, "error", None)) for event in reported] == [("tool_call_failed", WITHDRAWN)]
+
+
+@pytest.mark.parametrize("method", ["tools/call", "resources/read"])
+async def test_requests_that_were_cancelled_and_never_answered_are_forgotten(
+    method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Most servers answer none, and a client may stay connected for months. A call has failed then."""
+    monkeypatch.setattr("proctor.adapters.mcp_proxy.relay._MOST_WITHDRAWN", 2)
+    reported = list[Event]()
+    names = (f"call-{n}" for n in range(10))
+
+    async def gate(call: ToolCall) -> GateAnswer:
+        return GateAnswer(allowed=True)
+
+    async def report(event: Event) -> None:
+        reported.append(event)
+
+    to_proxy, from_client = anyio.create_memory_object_stream[Any](1)
+    to_server, from_proxy = anyio.create_memory_object_stream[Any](20)
+    nobody, nothing = anyio.create_memory_object_stream[Any](1)
+    shared = SharedByConnections(
+        gate=gate, report=report, naming=Naming(), visibility=Visibility(list), new_id=lambda: next(names), warn=print
+    )
+    relay = Relay(shared, (from_client, nobody), (nothing, to_server))
+    with to_proxy, from_client, to_server, from_proxy, nobody, nothing:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(relay.run)
+            for id in range(4):
+                request = JSONRPCRequest(jsonrpc="2.0", id=id, method=method, params={"name": "write"})
+                await to_proxy.send(SessionMessage(request))
+                await anyio.wait_all_tasks_blocked()
+                params = {"requestId": id}
+                cancel = JSONRPCNotification(jsonrpc="2.0", method="notifications/cancelled", params=params)
+                await to_proxy.send(SessionMessage(cancel))
+                await anyio.wait_all_tasks_blocked()
+            pending = [request.id for request in relay._pending]
+            failed = [(getattr(event, "tool_call_id", ""), getattr(event, "error", "")) for event in reported]
+            tasks.cancel_scope.cancel()
+
+    assert pending == [2, 3]
+    assert failed == ([("call-0", UNANSWERED), ("call-1", UNANSWERED)] if method == "tools/call" else [])
 
 
 async def test_a_store_that_cannot_be_written_denies(bench: Any) -> None:
