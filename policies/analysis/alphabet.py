@@ -129,8 +129,8 @@ class Alphabet:
         patterns: list[str] = []
         for each in self._played:
             patterns += each.clause.names
-            for virtual in each.virtual_tools:
-                patterns += [*each.clause.scope.expand(virtual.tool), virtual.as_]
+            for virtual in each.clause.scope.virtual_names:
+                patterns += [*each.clause.scope.expand(virtual.written.tool), virtual.name]
         universe = NameUniverse(patterns, self._work)
         if not universe.complete:
             self.gaps.append("too many overlapping name patterns")
@@ -141,7 +141,7 @@ class Alphabet:
         names = self._tools.names(name)
         for each in self._played:
             for virtual in each.virtual_names(names):
-                yield virtual.path, ("match", virtual.match)
+                yield virtual.written.path, ("match", virtual.written.match)
             for where in each.clause.wheres:
                 if each.means(each.clause.patterns(where.tool), names):
                     yield from atoms_of(where.where)
@@ -339,8 +339,8 @@ class Alphabet:
         for leaf in leaves.values():
             permits, refuses = (compile_conditions([leaf], permits=each, loose=True).holds for each in (True, False))
             yield permits, refuses, any(name in OPAQUE for name, _ in leaf.operators())
-        for virtual in dict.fromkeys(v for each in self._played for v in each.virtual_tools if v.path in paths):
-            name = VirtualName(virtual, (virtual.tool,))
+        virtual_names = (name for each in self._played for name in each.clause.scope.virtual_names)
+        for name in {name.written: name for name in virtual_names if name.written.path in paths}.values():
             fits = partial(_fits, name)
             yield fits, fits, True
 
@@ -447,7 +447,7 @@ class Alphabet:
     def _identity(self, n: int, bit: int) -> tuple[Any, bool]:
         """The identity of a condition, whichever rule has it, and whether it permits."""
         slot = self._parts[n].rule.machine.slots[bit.bit_length() - 1]
-        policy = id(self._played[n].virtual_tools) if slot.virtual_names else 0
+        policy = id(self._played[n].clause.scope) if slot.virtual_names else 0
         return (slot.identity, policy), slot.permits
 
 

@@ -118,9 +118,8 @@ class Graph(RuleComponent):
 
     at_once = 0
 
-    def __init__(self, machine: Machine, masks: frozenset[int], work: Work) -> None:
-        rule = CompiledRule(number=0, id="", kind=machine.kind, policy="", action="deny", machine=machine)
-        super().__init__(0, rule, _FACTS)
+    def __init__(self, clause: Clause, machine: Machine, masks: frozenset[int], work: Work) -> None:
+        super().__init__(0, CompiledRule(0, clause._replace(action="deny"), machine), _FACTS)
         self._work = work
         self._weight = 3 + len(machine.slots) // 32
         self._masks = masks
@@ -247,14 +246,6 @@ class Graph(RuleComponent):
         return tuple(found or ())
 
 
-def graph_of(machine: Machine, masks: frozenset[int], graphs: dict[Hashable, Graph], work: Work) -> Graph:
-    """The graph of a machine; the same for machines that differ in what their slots name and in nothing else."""
-    key = _likeness(machine, masks)
-    if key not in graphs:
-        graphs[key] = Graph(machine, masks, work)
-    return graphs[key]
-
-
 def _likeness(machine: Machine, masks: frozenset[int]) -> Hashable:
     """A machine's identity without its slots; the machine itself if it holds more than figures and words."""
     held: dict[str, Hashable] = {}
@@ -311,7 +302,11 @@ class ClauseGraph:
                         self._sure[name] = self._sure.get(name, 0) | 1 << n
         self._distinct_inputs: dict[tuple[str, frozenset[InputPredicate]], tuple[frozenset[InputPredicate], ...]] = {}
         named = {self.mask(name, some) for name in self.names for some in self.distinct_inputs(name)}
-        self.shared = graph_of(machine, frozenset(named | ({0} if self.unnamed else set())), graphs, kinds.work)
+        masks = frozenset(named | ({0} if self.unnamed else set()))
+        likeness = _likeness(machine, masks)  # machines that differ in what their slots name have one graph
+        if likeness not in graphs:
+            graphs[likeness] = Graph(clause, machine, masks, kinds.work)
+        self.shared = graphs[likeness]
         self.admits, self.after, self.next = self.shared.admits, self.shared.after, self.shared.next
 
     def predicates(self, name: str) -> frozenset[InputPredicate]:

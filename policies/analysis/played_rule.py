@@ -12,7 +12,7 @@ from msgspec import UNSET
 from ..events.run_context import RunContext, Tool
 from ..language.conditions import Condition, has_references
 from ..language.facts import CallNames
-from ..language.selectors import VirtualTool
+from ..language.selectors import VirtualName
 from ..monitor.program import CompiledRule, Program
 from ..rules.memory import SessionFacts
 from ..rules.precondition import Precondition
@@ -160,11 +160,13 @@ class SplitComponent(Component):
 
 
 class PlayedRule(NamedTuple):
-    """A rule in a search, as written and as compiled, with the virtual tools of its policy."""
+    """A rule in a search, as written and as compiled."""
 
-    clause: Clause
     rule: CompiledRule
-    virtual_tools: tuple[VirtualTool, ...] = ()
+
+    @property
+    def clause(self) -> Clause:
+        return self.rule.clause
 
     @property
     def sentence(self) -> tuple[Any, ...]:
@@ -174,14 +176,14 @@ class PlayedRule(NamedTuple):
         written = {name: value for name, value in msgspec.structs.asdict(record).items() if name not in silent}
         return type(record), written, repr(written)  # without their text, 1 is True
 
-    def virtual_names(self, names: CallNames) -> list[VirtualTool]:
-        """The virtual tools that calls with these names may be."""
-        return [each for each in self.virtual_tools if names.any(matcher(self.clause.scope.expand(each.tool)))]
+    def virtual_names(self, names: CallNames) -> list[VirtualName]:
+        """The virtual names that calls with these names may have."""
+        return [each for each in self.clause.scope.virtual_names if names.any(each.of_tool)]
 
     def means(self, patterns: Iterable[str], names: CallNames) -> bool:
         """Whether patterns match calls with these names, by one of them or by a virtual name."""
         matches = matcher(patterns)
-        return names.any(matches) or any(matches(each.as_) for each in self.virtual_names(names))
+        return names.any(matches) or any(matches(each.name) for each in self.virtual_names(names))
 
     @property
     def conditions(self) -> list[Condition]:

@@ -19,7 +19,7 @@ from ..language.shell_commands import commands_of
 from ..monitor.compiled_policy import CompiledPolicy, compile_policy
 from ..policy import SCOPES, Approval, Deny, Policy, members_of, virtual_tools_of
 from ..rules.python_check import CheckMachine
-from ..stack.clauses import Clause, clauses_of
+from ..stack.clauses import Clause
 from ..stack.merge import checked_stack, merge_policies
 from ..values.globs import is_plain
 from ..values.json_values import text_of
@@ -119,13 +119,10 @@ def _tools(given: Iterable[str | Tool] | None) -> tuple[str | Tool, ...] | None:
     return tools
 
 
-def side(compiled: CompiledPolicy, clauses: Sequence[Clause], context: RunContext) -> Side:
+def side(compiled: CompiledPolicy, context: RunContext) -> Side:
     """A policy as the search sees it, under one context. Checks in Python, which may agree, are left out."""
-    program, members = compiled.for_context(context), members_of(compiled.policy)
-    rules = {}
-    for rule in program.rules:
-        clause = clauses[rule.number]
-        rules[rule.id] = PlayedRule(clause, rule, tuple(virtual_tools_of(members[clause.member])))
+    program = compiled.for_context(context)
+    rules = {rule.id: PlayedRule(rule) for rule in program.rules}
     kept = (rule for rule in program.rules if not isinstance(rule.machine, CheckMachine))
     return Side(program.with_rules(kept), rules, tuple(program.limits.entries))
 
@@ -209,11 +206,10 @@ class Direction:
         table = [each for each in inquiry.tools or () if isinstance(each, Tool)]
         programs = [compile_policy(policy, tools=table) for policy in (inquiry.stack, property)]
         given = inquiry.tools and tuple(each for each in inquiry.tools if isinstance(each, str) or not each.is_family)
-        clauses = [clauses_of(program.policy) for program in programs]
-        every = [*clauses[0], *clauses[1]]
+        every = [rule.clause for program in programs for rule in program.rules]
         contexts, gap = inquiry.contexts(every, programs)
         for context in contexts:
-            mine, other = map(side, programs, clauses, itertools.repeat(context))
+            mine, other = (side(program, context) for program in programs)
             stated = inquiry.context or RunContext()
             setting = Setting(mine, other.program, context, stated, given, inquiry.work, standard)
             if (nothing := NothingCertificate(other, standard)).holds():

@@ -384,7 +384,7 @@ class SameRuleCertificate(NamedTuple):
     def holds(self) -> bool:
         mine, rule, standard = self
         as_strict = not standard.widened and _as_strict(mine.rule.action, rule.rule.action, standard)
-        names = mine.clause.scope.same_names(rule.clause.scope) and mine.virtual_tools == rule.virtual_tools
+        names = mine.clause.scope.same_names(rule.clause.scope)
         only_warns = standard.strict and isinstance(rule.clause.record, Check)  # it may answer a `Refuse` that warns
         return as_strict and names and not only_warns and mine.sentence == rule.sentence
 

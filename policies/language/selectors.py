@@ -101,9 +101,10 @@ class VirtualTool(Record, frozen=True):
 class VirtualName:
     """A virtual tool compiled: a name that a call of one of `tools` also goes by if its input matches."""
 
-    __slots__ = ("_match", "_values_at", "name", "of_tool")
+    __slots__ = ("_match", "_values_at", "name", "of_tool", "written")
 
     def __init__(self, virtual: VirtualTool, tools: Sequence[str]) -> None:
+        self.written = virtual
         self.name = virtual.as_
         self.of_tool: Matcher = matcher(tools)
         self._values_at = paths.compile_path(virtual.path, loose=True)
@@ -160,8 +161,9 @@ class NameScope:
         return tuple(name for item in items for name in self.expand(item if isinstance(item, str) else item.tool))
 
     def same_names(self, other: NameScope) -> bool:
-        """Whether aliases stand for the same tools in both."""
-        return self._aliases == other._aliases
+        """Whether aliases and virtual tools mean the same in both."""
+        mine, others = ([each.written for each in scope.virtual_names] for scope in (self, other))
+        return self._aliases == other._aliases and mine == others
 
     def circle(self) -> tuple[str, ...]:
         """Aliases that stand for one another, in a circle; empty if there is none. One may stand for its own name."""

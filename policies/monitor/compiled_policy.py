@@ -93,7 +93,7 @@ def _rules(stack: Policy, attached: Mapping[str, Mapping[str, Any]]) -> Iterator
             machine.rule_id = clause.id
         elif isinstance(record, Rule) and record.key is not None:
             machine = Keyed(machine, record.key)
-        yield compiled_rule(number, clause.id, clause.policy, clause.action, record, machine)
+        yield compiled_rule(number, clause, machine)
 
 
 def _check_attached(stack: Policy, attached: Sequence[tuple[str, object]]) -> None:

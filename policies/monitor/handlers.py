@@ -144,7 +144,7 @@ def usage(on: MonitorState, event: ev.TokenUsageUpdated) -> list[Violation]:
     if len(meter.unpriced) == unpriced:
         return []
     found = on.program.budgets.unpriced(meter.unpriced)
-    return [on.used_up(entry, finding, None) for entry, finding in found]
+    return [on.violation(entry, finding) for entry, finding in found]
 
 
 def approval_requested(on: MonitorState, event: ev.ToolApprovalRequested) -> None:
@@ -218,10 +218,10 @@ def budget_reserved(on: MonitorState, event: ev.BudgetReserved) -> list[Violatio
         return []
     finding = finding_of(entry, event)
     if entry.action == "warn" or event.asked_for == "usage":
-        return [on.used_up(entry, finding, None)]
+        return [on.violation(entry, finding)]
     if event.asked_for == "call":
         return []  # it is judged next
-    return [on.used_up(entry, msgspec.structs.replace(finding, action="cancel"), None)]
+    return [on.violation(entry, msgspec.structs.replace(finding, action="cancel"))]
 
 
 def _held(on: MonitorState, event: ev.PolicyViolated) -> bool:

@@ -47,7 +47,7 @@ from .limit_checker import LimitStatus
 from .program import CompiledRule, Probe
 from .snapshots import write
 from .state import MonitorState
-from .violations import id_in_use, of_rule, unreadable
+from .violations import id_in_use, unreadable
 
 
 def decision_on(call: ToolCall, violations: Sequence[Violation], errors: tuple[str, ...]) -> Decision:
@@ -390,7 +390,7 @@ class Monitor:
         for rule in on.rules.values():
             finding = rule.machine.finding_at_end(on.states[rule.number])
             if finding is not None and complete:
-                violation = of_rule(on.program.name, rule, finding, None, on.session)
+                violation = on.violation(rule, finding)
                 violations.append(msgspec.structs.replace(violation, enforcement="observed", at_end=True))
             unmet = finding is not None or (rule.policy, rule.id) in awaiting
             status = self._status(rule, unmet=unmet, complete=complete)

@@ -13,20 +13,19 @@ from typing import Any, NamedTuple, Self, TypeAlias
 
 import msgspec
 
-from ..errors import Action, PolicyError
+from ..errors import PolicyError
 from ..events.run_context import RunContext, Tool
 from ..language.conditions import OutputRef
 from ..language.facts import NO_TOOLS, CallNames, NamingKind, NoCall, ToolTable
-from ..language.predicates import compile_when
+from ..language.predicates import Predicate, compile_when
 from ..language.selectors import Subject
-from ..policy import Allow, Approval, Deny, Policy, members_of, virtual_tools_of
+from ..policy import Approval, OnViolation, Policy, members_of, virtual_tools_of
 from ..rules.machine import EvaluatedCall, Machine
 from ..rules.net_shorthand import NetLine, net_of
 from ..rules.per_key import without_key
 from ..rules.petri_net import Net, NetMachine
 from ..rules.python_check import TOOL, CheckMachine
-from ..rules.rule import Rule
-from ..stack.clauses import clauses_of, scope_of
+from ..stack.clauses import Clause, clauses_of, scope_of
 from ..stack.merge import effective_action, price_tables
 from ..values.globs import matcher
 from ..values.paths import compile_path
@@ -38,20 +37,35 @@ PLANS_KEPT = 256
 """How many different plans are kept for the calls of one tool."""
 
 
-class CompiledRule(msgspec.Struct, frozen=True, kw_only=True):
-    """One compiled rule, tool rule or net of the stack; `policy` is the policy it came from."""
+class CompiledRule(msgspec.Struct, frozen=True):
+    """A clause of the stack, by its number, with the machine that evaluates it; `when` tests a run's context."""
 
     number: int
-    id: str
-    kind: str
-    policy: str
-    action: Action
+    clause: Clause
     machine: Machine
-    reason: str | None = None
-    tell_model: str | None = None
-    unpreventable: str | None = None
-    description: str | None = None
-    when: Any = None
+    when: Predicate | None = None
+
+    @property
+    def id(self) -> str:
+        return self.clause.id
+
+    @property
+    def policy(self) -> str:
+        """The policy that it came from."""
+        return self.clause.policy
+
+    @property
+    def kind(self) -> str:
+        return self.machine.kind
+
+    @property
+    def action(self) -> OnViolation:
+        return self.clause.action
+
+
+def compiled_rule(number: int, clause: Clause, machine: Machine) -> CompiledRule:
+    when = clause.record.when
+    return CompiledRule(number, clause, machine, compile_when(when) if when else None)
 
 
 class Probe(msgspec.Struct, frozen=True):
@@ -286,9 +300,10 @@ class Program:
         made = net_of(net)
         if not isinstance(made, Net):
             raise ValueError("a `map` line names tools and is not a net: add it to the policy")
-        scope = scope_of(members_of(self.policy))
+        scope, profile = scope_of(members_of(self.policy)), made.profile()
         action = effective_action(self.policy, made.action, self.policy)
-        rule = compiled_rule(number, made.name, self.policy.name, action, made, NetMachine(made, scope, **attached))
+        clause = Clause(made.name, self.policy.name, 0, made, action, scope, ("nets", 0), profile, made is not net)
+        rule = compiled_rule(number, clause, NetMachine(made, scope, **attached))
         return self.with_rules((*self.rules, rule))
 
     def with_rule(self, rule: CompiledRule) -> Self:
@@ -324,21 +339,3 @@ def check_hooks(attached: Sequence[tuple[str, object]]) -> None:
         if not callable(hook) or inspect.iscoroutinefunction(hook):
             kind = "an `async` function" if callable(hook) else f"a value of type `{type(hook).__name__}`"
             raise PolicyError(f"the validator, result hook or mapper of `{name}` is {kind}, not a plain function")
-
-
-def compiled_rule(
-    number: int, id: str, policy: str, action: Action, clause: Rule | Allow | Deny | Net, machine: Machine
-) -> CompiledRule:
-    return CompiledRule(
-        number=number,
-        id=id,
-        kind=machine.kind,
-        policy=policy,
-        action=action,
-        machine=machine,
-        reason=clause.reason,
-        tell_model=clause.tell_model,
-        unpreventable=getattr(clause, "unpreventable", None),
-        description=clause.description,
-        when=compile_when(clause.when) if clause.when else None,
-    )

@@ -14,7 +14,7 @@ from ..rules.machine import NO_ANSWERS, STARTED, Finding, ToolReturn
 from ..rules.memory import SessionFacts
 from ..rules.net_shorthand import NetLine
 from ..rules.petri_net import Net
-from ..stack.merge import BudgetEntry
+from ..stack.merge import BudgetEntry, LimitEntry
 from ..values.foreign_code import error_text
 from .call_table import (
     DECIDED,
@@ -33,7 +33,7 @@ from .call_table import (
 )
 from .limit_checker import Exceeded
 from .program import CallPlan, CompiledRule, MatchedRule, Program
-from .violations import of_limit, of_rule, raised
+from .violations import raised, violation_of
 
 PLANS_BOUND = 128
 """How many tools' bound plans a session keeps; a model may invent any number of names."""
@@ -201,7 +201,7 @@ class MonitorState:
                     errors.append(rule.id)
                     finding = raised(rule, error)
                 if finding is not None:
-                    found.append(of_rule(self.program.name, rule, finding, call, self.session))
+                    found.append(self.violation(rule, finding, call))
             if found and any(v.kind == "net" and v.action in ("deny", "cancel") for v in found):
                 break  # no validator is asked where a net refuses
         if found and (grant := call.grant) is not None:
@@ -236,19 +236,19 @@ class MonitorState:
         violations = [self.exceeded(each, call) for each in found] if found else []
         if session.budgets.exhausted and repeat:
             refusing = self.program.budgets.refusing(session.budgets)
-            violations += [self.used_up(entry, finding, call) for entry, finding in refusing]
+            violations += [self.violation(entry, finding, call) for entry, finding in refusing]
         return violations
 
-    def used_up(self, entry: BudgetEntry, finding: Finding, call: CallState | None) -> Violation:
-        """The violation of a shared budget of which nothing can be reserved."""
-        return of_limit(self.program.name, entry, finding, call, self.session)
+    def violation(
+        self, broken: CompiledRule | LimitEntry | BudgetEntry, finding: Finding, call: CallState | None = None
+    ) -> Violation:
+        """The violation of a rule, a limit or a budget of which nothing can be reserved, about a call or not."""
+        return violation_of(self.program.name, broken, finding, call, self.session)
 
     def exceeded(self, exceeded: Exceeded, call: CallState | None) -> Violation:
         """The violation of a limit that is exceeded, which counts as reported from now on."""
         self.session.limits.reported |= {exceeded.number}
-        return of_limit(
-            self.program.name, self.program.limits.entries[exceeded.number], exceeded.finding, call, self.session
-        )
+        return self.violation(self.program.limits.entries[exceeded.number], exceeded.finding, call)
 
     def mark_violated(self, violations: Iterable[Violation]) -> None:
         session = self.session
@@ -302,7 +302,7 @@ class MonitorState:
                 self.broke(rule, error)
                 continue
             if finding is not None:
-                found.append(of_rule(self.program.name, rule, finding, None, self.session))
+                found.append(self.violation(rule, finding))
         self.calls.finish(call, denied=how == "denied")
         return found
 

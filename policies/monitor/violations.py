@@ -8,6 +8,7 @@ from ..events.calls import ALLOWING, ID_NOT_OVER, ToolCall
 from ..limits import LIMITS, Budget, Limit
 from ..rules import RULES
 from ..rules.machine import Finding
+from ..rules.rule import Statement
 from ..stack.merge import BudgetEntry, LimitEntry
 from ..values.foreign_code import error_text
 from .call_table import CallState, Session
@@ -17,51 +18,37 @@ REFUSES_LATER = frozenset({*LIMITS, "budget", *(kind for kind, rule in RULES.ite
 """Kinds whose violation refuses every later call: with a gate, a deny needs no cancel."""
 
 
-def of_rule(stack: str, rule: CompiledRule, finding: Finding, call: CallState | None, session: Session) -> Violation:
-    """The violation for a rule's finding, about a call or not."""
-    action = finding.action or rule.action
-    return Violation(
-        policy=rule.policy,
-        stack=stack,
-        rule=rule.id,
-        kind=rule.kind,
-        action=action,
-        enforcement=_enforcement(action, call, rule.unpreventable),
-        message=_message(
-            finding, rule.description, session.count + 1 if call and rule.machine.evaluates_order else 0
-        ),
-        details=_details(finding, rule.description, call, session),
-        cause=finding.cause,
-        reason=finding.reason or rule.reason,
-        tell_model=finding.tell_model or rule.tell_model,
-        unpreventable=rule.unpreventable,
-        tool_call_id=call.id if call else None,
-        tool_name=call.name if call else None,
-    )
-
-
-def of_limit(
-    stack: str, entry: LimitEntry | BudgetEntry, finding: Finding, call: CallState | None, session: Session
+def violation_of(
+    stack: str,
+    broken: CompiledRule | LimitEntry | BudgetEntry,
+    finding: Finding,
+    call: CallState | None,
+    session: Session,
 ) -> Violation:
-    """The violation of a limit, or of an exhausted budget; the finding's own action wins."""
-    action = finding.action or entry.action
-    written: Limit | Budget
-    if isinstance(entry, LimitEntry):
-        written, rule, kind = entry.limit, entry.name, entry.name
+    """The violation of a rule, a limit or a budget, about a call or not; what the finding says itself wins."""
+    written: Statement | Limit | Budget
+    position, cause = 0, finding.cause
+    if isinstance(broken, CompiledRule):
+        written, rule, kind = broken.clause.record, broken.id, broken.kind
+        position = session.count + 1 if call and broken.machine.evaluates_order else 0
+    elif isinstance(broken, LimitEntry):
+        written, rule, kind, cause = broken.limit, broken.name, broken.name, "budget"
     else:
-        written, rule, kind = entry.budget, entry.budget.name, "budget"
+        written, rule, kind, cause = broken.budget, broken.budget.name, "budget", "budget"
+    action, unpreventable = finding.action or broken.action, getattr(written, "unpreventable", None)
     return Violation(
-        policy=entry.policy,
+        policy=broken.policy,
         stack=stack,
         rule=rule,
         kind=kind,
         action=action,
-        enforcement=_enforcement(action, call),
-        message=_message(finding, written.description),
+        enforcement=_enforcement(action, call, unpreventable),
+        message=_message(finding, written.description, position),
         details=_details(finding, written.description, call, session),
-        cause="budget",
-        reason=written.reason,
-        tell_model=written.tell_model,
+        cause=cause,
+        reason=finding.reason or written.reason,
+        tell_model=finding.tell_model or written.tell_model,
+        unpreventable=unpreventable,
         tool_call_id=call.id if call else None,
         tool_name=call.name if call else None,
     )
