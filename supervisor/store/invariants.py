@@ -18,6 +18,7 @@ from ..ports.store import all_commands
 from ..ports.stored_types import (
     APPROVAL_WORDS,
     NOBODY_IN_TIME,
+    NOT_OVER,
     ApprovalAnswer,
     ApprovalRequest,
     ApprovalState,
@@ -26,6 +27,7 @@ from ..ports.stored_types import (
     RunInfo,
     StoredApproval,
 )
+from .records import run_over
 
 if TYPE_CHECKING:
     from ..ports.store import CommandQueue, RunRegistry, Store
@@ -123,6 +125,20 @@ def no_owner(epoch: int) -> StoreError:
     return StoreError(f"no owner with a lease has epoch {epoch}; renew it, or register again", kind="fenced")
 
 
+def check_claim(run: RunInfo, epoch: int, *, lost: bool) -> None:
+    """Raises StoreError if a run, as it is shown, cannot be claimed by that owner: to be started or, if `lost`, to be
+    ended.
+    """
+    owner = run.owner
+    if run.status not in NOT_OVER:
+        raise run_over(run.run_id, run.status)
+    if owner is not None and not owner.gone and not (owner.epoch == epoch and run.status == "created"):
+        raise StoreError(f"run `{run.run_id}` has an owner that is alive: {owner}", kind="claimed")
+    if run.status != "created" and not lost:
+        message = f"run `{run.run_id}` was started before and its owner is gone: `proctor reap` ends it"
+        raise StoreError(message, kind="started")
+
+
 def check_new(run: RunInfo, *, is_stored: bool) -> None:
     """Raises StoreError for a run without ids, or whose id is taken."""
     if not run.run_id or not run.session_id:
@@ -133,18 +149,6 @@ def check_new(run: RunInfo, *, is_stored: bool) -> None:
 
 def no_run(run_id: str) -> StoreError:
     return StoreError(f"there is no run `{run_id}`; create it first", kind="no_run")
-
-
-def started(run_id: str) -> StoreError:
-    """The error of a second start of a run."""
-    return StoreError(
-        f"run `{run_id}` was started before and its owner is gone: `proctor reap` ends it", kind="started"
-    )
-
-
-def claimed(run_id: str, owner: Owner) -> StoreError:
-    """The error for a run with a live owner."""
-    return StoreError(f"run `{run_id}` has an owner that is alive: {owner}", kind="claimed")
 
 
 def session_busy(session_id: str, run_id: str, owner: Owner) -> StoreError:

@@ -152,9 +152,11 @@ class MemoryStore(Store):
         run = self._runs.get(run_id)
         if run is None:
             raise invariants.no_run(run_id)
-        self._claims.check(run, epoch, lost=lost)
-        attempts = self._claims.shown(run).attempts_with(epoch, lost=lost)
+        shown = self._claims.shown(run)
+        invariants.check_claim(shown, epoch, lost=lost)
+        self._claims.check(run, epoch)
         self._claims.claim(run, epoch)
+        attempts = shown.attempts_with(epoch, lost=lost)
         self._runs[run_id] = run = msgspec.structs.replace(run, attempts=attempts)
         self._notifier.notify()
         return self._claims.shown(run)

@@ -267,15 +267,8 @@ class Claims:
             raise records.run_over(run_id, run.status)
         self.check_fence(run_id, epoch)
 
-    def check(self, run: RunInfo, epoch: int, *, lost: bool = False) -> None:
-        """Raises StoreError if the run, its session or the owner rules a claim out."""
-        if run.status not in GOING_ON:
-            raise records.run_over(run.run_id, run.status)
-        owner = self._owner(run.run_id)
-        if owner is not None and not owner.gone and not (owner.epoch == epoch and run.status == "created"):
-            raise invariants.claimed(run.run_id, owner)
-        if run.status == "running" and not lost:
-            raise invariants.started(run.run_id)
+    def check(self, run: RunInfo, epoch: int) -> None:
+        """Raises StoreError if the owner, or another run of the session, rules a claim out."""
         if not self._holds(epoch):
             raise invariants.no_owner(epoch)
         other = self._open.get(run.session_id, run.run_id)

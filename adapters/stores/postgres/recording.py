@@ -264,12 +264,9 @@ class Recorder(Transaction):
         old = "DELETE FROM writers WHERE writer = %s OR at < now() - interval '7 days'"
         self._link.connection.execute(old, (self._link.application,))
 
-    def session(self, session_id: str) -> KnownSession | None:
-        """A session of those the transaction began with, or None."""
-        return self._sessions.get(session_id)
-
-    def _session(self, session_id: str) -> KnownSession:
-        return self._sessions[session_id]
+    def session(self, session_id: str) -> KnownSession:
+        """A session of those that the transaction began with."""
+        return self._sessions.get(session_id) or KnownSession(0, None, root(session_id))
 
     def _run(self, run_id: str) -> KnownRun | None:
         return self._runs.get(run_id)

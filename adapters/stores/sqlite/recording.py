@@ -290,11 +290,6 @@ class Recorder(Transaction):
             rows.insert_each(self._connection)
         rows.clear()
 
-    def session(self, session_id: str) -> KnownSession | None:
-        """A session with what was gathered, or None. Raises StaleError."""
-        session = self._session(session_id)
-        return session if session.key else None
-
     @property
     def last_command(self) -> int:
         """The number of the latest."""
@@ -331,11 +326,12 @@ class Recorder(Transaction):
     def _stored(self, event: Event) -> Event | None:
         row = self.execute(
             "SELECT seq, data FROM events WHERE session_key = ? AND event_id = ?",
-            (self._session(event.session_id).key, event.event_id),
+            (self.session(event.session_id).key, event.event_id),
         ).fetchone()
         return row and from_record(row[1], session_id=event.session_id, seq=row[0])
 
-    def _session(self, session_id: str) -> KnownSession:
+    def session(self, session_id: str) -> KnownSession:
+        """A session with what was gathered. Raises StaleError."""
         session = self._sessions.get(session_id)
         if session is None:
             row = self.execute(
@@ -363,7 +359,7 @@ class Recorder(Transaction):
 
     def _insert_run(self, run: RunInfo, epoch: int) -> None:
         row = run_columns(run)
-        session = self._session(run.session_id)
+        session = self.session(run.session_id)
         if not session.key:
             self._insert_session(run.session_id, session)
         tenant, labels = owner_columns(run.spec)

@@ -4,9 +4,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from proctor.supervisor.ports.stored_types import NOT_OVER, Owner, RunInfo
+from proctor.supervisor.ports.stored_types import Owner, RunInfo
 from proctor.supervisor.store import invariants
-from proctor.supervisor.store.records import owners, run_over
+from proctor.supervisor.store.records import owners
 
 from . import queries
 from .batches import RUN, find_owner, marked, owner_columns, owner_mark, owner_of, owner_row, row_digest, run_digest
@@ -66,13 +66,7 @@ def claim(recorder: Transaction, run_id: str, *, epoch: int, lost: bool = False)
     session_id = _found(recorder, run_id).session_id
     recorder.lock([session_id], [run_id])
     run = _found(recorder, run_id)
-    if run.status not in NOT_OVER:
-        raise run_over(run_id, run.status)
-    owner = run.owner
-    if owner is not None and not owner.gone and not (owner.epoch == epoch and run.status == "created"):
-        raise invariants.claimed(run_id, owner)
-    if run.status != "created" and not lost:
-        raise invariants.started(run_id)
+    invariants.check_claim(run, epoch, lost=lost)
     attempts = run.attempts_with(epoch, lost=lost)
     owner = _claim_session(recorder, run_id, run.session_id, epoch)
     _set_owner(recorder, run_id, run.session_id, epoch, attempts)

@@ -123,10 +123,6 @@ class Transaction(ABC):
         self.lock()
 
     @abstractmethod
-    def session(self, session_id: str) -> KnownSession | None:
-        """A session of the transaction, or None."""
-
-    @abstractmethod
     def send_command(self, command: Command) -> None:
         """Queue a command."""
 
@@ -152,7 +148,7 @@ class Transaction(ABC):
             owner = self._epoch(part.run_id) if part.run_id else epoch
             if owner != epoch:
                 raise invariants.fenced(part.run_id, find_owner(self, owner))
-        if batch.unit_start and batch.unit_start <= self._session(batch.events[0].session_id).last_seq:
+        if batch.unit_start and batch.unit_start <= self.session(batch.events[0].session_id).last_seq:
             return self._append_rest(batch, epoch)
         if not find_stored:
             try:
@@ -175,8 +171,8 @@ class Transaction(ABC):
         self.write(*marked(RUNS, run_mark(run.run_id)), in_order=True)
 
     @abstractmethod
-    def _session(self, session_id: str) -> KnownSession:
-        """A session that events are appended to."""
+    def session(self, session_id: str) -> KnownSession:
+        """A session of the transaction, which need not be stored."""
 
     @abstractmethod
     def _run(self, run_id: str) -> KnownRun | None:
@@ -202,7 +198,7 @@ class Transaction(ABC):
         """Append the rest of a partly stored unit; returns all as stored."""
         first = batch.events[0]
         sql = "SELECT seq, data FROM events WHERE session_key = ? AND seq >= ? AND run_id = ? ORDER BY seq"
-        rows = self.rows(sql, (self._session(first.session_id).key, batch.unit_start, first.run_id))
+        rows = self.rows(sql, (self.session(first.session_id).key, batch.unit_start, first.run_id))
         rows += self._rows.of_run(first.run_id, batch.unit_start)
         records = (from_record(data, session_id=first.session_id, seq=seq) for seq, data in rows)
         again = stored_before(batch.events, records, epoch=epoch)
@@ -211,12 +207,12 @@ class Transaction(ABC):
         return [stored or next(new) for stored in again]
 
     def _append(self, batch: Batch) -> list[ev.Event]:
-        next_seq = {id: self._session(id).next_seq(id, batch.events) for id in batch.first_seq}
+        next_seq = {id: self.session(id).next_seq(id, batch.events) for id in batch.first_seq}
         if next_seq != batch.first_seq:
             batch = Batch(batch.events, next_seq)
         admit(batch, self._run_state)
         for part, rows in zip(batch.parts, batch.rows, strict=True):
-            session = self._session(part.session_id)
+            session = self.session(part.session_id)
             for event in part.news:
                 self._note(event, session)
             if part.delta is not None and part.delta.in_flight is not None:
@@ -481,7 +477,7 @@ def prune(recorder: Transaction, event: ev.RecordPruned, *, up_to: int) -> ev.Re
     """See `Store.prune`."""
     recorder.lock([event.session_id], make=False)
     session = recorder.session(event.session_id)
-    if session is None or session.last_seq != up_to:
+    if not session.key or session.last_seq != up_to:
         return None
     key, last_seq = session.key, session.last_seq
     runs = recorder.rows(_RUNS, (key,))
