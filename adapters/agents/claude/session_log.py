@@ -119,7 +119,44 @@ _FILES: Final = {
 """The client's own tools for a file, and the input with its path."""
 
 
-class _Envelope(msgspec.Struct, kw_only=True):
+USER_REJECTED: Final = "User rejected tool use"
+"""The result of a call that its person refused or interrupted."""
+_DENIALS: Final = ("user-rejected", "permission-rule", "automode-blocked")
+
+
+class CallResult(msgspec.Struct, kw_only=True, rename="camel"):
+    """What the client notes beside the result of a call, where no tool can write. Before `tool_denial_kind`, a denial
+    was told by the result or the decision alone.
+    """
+
+    tool_use_result: Any = None
+    tool_denial_kind: str | None = None
+    tool_denial_before_run: bool | None = None
+    tool_denial_after_run: bool | None = None
+    permission_decision: Any = None
+
+    @property
+    def is_end(self) -> bool:
+        """Whether the call was denied or interrupted; not so one whose result alone was refused."""
+        if self.tool_denial_kind is None:
+            return self.tool_use_result == USER_REJECTED or self._is_rejected
+        return (
+            bool(self.tool_denial_before_run or self.tool_denial_kind in _DENIALS) and not self.tool_denial_after_run
+        )
+
+    @property
+    def ran(self) -> bool:
+        """Whether it had begun when its person interrupted it: the client writes of it as of one that was denied."""
+        denied = self.tool_denial_before_run or self._is_rejected
+        return self.tool_denial_kind == "user-rejected" and self.tool_use_result == USER_REJECTED and not denied
+
+    @property
+    def _is_rejected(self) -> bool:
+        decision = self.permission_decision
+        return isinstance(decision, dict) and decision.get("decision") == "reject"
+
+
+class _Envelope(CallResult, kw_only=True, rename=None):
     """A line without its message. The client's log and its stream spell some names differently."""
 
     type: str
@@ -134,10 +171,8 @@ class _Envelope(msgspec.Struct, kw_only=True):
     is_summary: bool | None = msgspec.field(default=None, name="isCompactSummary")
     agent_id: str | None = msgspec.field(default=None, name="agentId")
     parent_call: str | None = msgspec.field(default=None, name="parent_tool_use_id")
-    outcome: Any = msgspec.field(default=None, name="toolUseResult")
     message: msgspec.Raw = msgspec.Raw(b"null")
     prompt_source: str | None = msgspec.field(default=None, name="promptSource")
-    permission: Any = msgspec.field(default=None, name="permissionDecision")
 
 
 class Message(msgspec.Struct, kw_only=True):
@@ -257,10 +292,6 @@ def called_tool(block: Mapping[str, Any]) -> str:
     """The tool's name in a block that calls it, also one of an MCP server that the API connects to."""
     server, name = block.get("server_name"), str(block.get("name", ""))
     return mcp_tool_name(str(server), name) if server else name
-
-
-USER_REJECTED = "User rejected tool use"
-"""The result of a call that its person refused or interrupted."""
 
 
 def read(lines: TraceLines) -> Iterator[TraceSession]:
@@ -421,19 +452,14 @@ class _Reader:
 
 def _agent_links(record: LogRecord) -> Iterator[tuple[str, str]]:
     """A subagent's id and the call that started it, from the line with that call's result."""
-    outcome = record.envelope.outcome
+    outcome = record.envelope.tool_use_result
     if record.message and isinstance(outcome, dict) and isinstance(outcome.get("agentId"), str):
         yield from ((outcome["agentId"], call) for call in _answered(record.message))
 
 
 def _decisions(record: LogRecord) -> Iterator[tuple[str, bool]]:
-    """The calls with results in a line, and whether they were denied.
-
-    The client notes that beside the result, where no tool can write.
-    """
-    permission = record.envelope.permission
-    rejected = isinstance(permission, dict) and permission.get("decision") == "reject"
-    refused = rejected or record.envelope.outcome == USER_REJECTED
+    """The calls with results in a line, and whether they were denied."""
+    refused = record.envelope.is_end and not record.envelope.ran
     if record.message:
         yield from ((call, refused) for call in _answered(record.message))
 

@@ -15,7 +15,7 @@ from proctor.policies.errors import EventError
 from proctor.policies.values.json_values import NOT_JSON
 from proctor.supervisor.errors import UsageError
 
-from ...agents.claude.session_log import OTHERS, USER_REJECTED, WOKEN, ClaudeUsageLog, logs_below
+from ...agents.claude.session_log import OTHERS, USER_REJECTED, WOKEN, CallResult, ClaudeUsageLog, logs_below
 from ...kit import usage_log
 from ...kit.client_tools import HOOKED
 from .. import messages
@@ -179,36 +179,12 @@ class _LogMessage(msgspec.Struct, frozen=True):
     content: list[_LogResult]
 
 
-class _LogDecision(msgspec.Struct, frozen=True):
-    decision: str = ""
-
-
-class _LogRow(msgspec.Struct, frozen=True, rename="camel"):
-    """A result of a call. Before `tool_denial_kind`, a refusal was told by its words alone."""
+class _LogRow(CallResult, kw_only=True):
+    """The result of a call."""
 
     message: _LogMessage
-    tool_use_result: Any = None
-    tool_denial_kind: str | None = None
-    tool_denial_before_run: bool = False
-    tool_denial_after_run: bool = False
-    permission_decision: _LogDecision = _LogDecision()
-
-    @property
-    def is_end(self) -> bool:
-        """Whether the call was refused or interrupted; of one whose result alone was refused a hook tells."""
-        if self.tool_denial_kind is None:
-            return bool(self.tool_use_result == USER_REJECTED)
-        is_its_end = self.tool_denial_before_run or self.tool_denial_kind in ("user-rejected", *_REFUSED)
-        return is_its_end and not self.tool_denial_after_run
-
-    @property
-    def ran(self) -> bool:
-        """Whether it had begun when its person interrupted it: the client writes of it as of one that was refused."""
-        refused = self.tool_denial_before_run or self.permission_decision.decision == "reject"
-        return self.tool_denial_kind == "user-rejected" and self.tool_use_result == USER_REJECTED and not refused
 
 
-_REFUSED: Final = ("permission-rule", "automode-blocked")
 _MARKS: Final = (b"toolDenialKind", USER_REJECTED.encode())
 _END: Final = 1 << 18
 _MOST_LOGS: Final = 16

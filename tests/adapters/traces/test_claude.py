@@ -95,6 +95,8 @@ def about_calls(session: TraceSession) -> list[type[ev.Event]]:
 @pytest.mark.parametrize("mark", [
     {"toolUseResult": "User rejected tool use"},
     {"permissionDecision": {"decision": "reject", "source": "config"}},
+    {"toolDenialKind": "permission-rule", "toolUseResult": "Error: not permitted"},
+    {"toolDenialKind": "user-rejected", "toolUseResult": "User rejected tool use", "toolDenialBeforeRun": True},
 ])  # fmt: skip
 def test_a_call_that_was_denied_never_ran(read_one: Callable[..., TraceSession], mark: dict[str, Any]) -> None:
     """The client says so beside the result; the text of the result is not trusted."""
@@ -105,6 +107,19 @@ def test_a_call_that_was_denied_never_ran(read_one: Callable[..., TraceSession],
 
     assert about_calls(refused) == [ev.ToolCallRequested, ev.ToolCallDenied]
     assert about_calls(claimed) == [ev.ToolCallStarted, ev.ToolCallFailed]
+
+
+@pytest.mark.parametrize("mark", [
+    {"toolDenialKind": "user-rejected", "toolUseResult": "User rejected tool use"},
+    {"toolDenialKind": "permission-rule", "toolDenialAfterRun": True},
+])  # fmt: skip
+def test_a_call_that_was_interrupted_or_whose_result_was_refused_has_run(
+    read_one: Callable[..., TraceSession], mark: dict[str, Any]
+) -> None:
+    """The client writes of an interrupted call as of a denied one, but for a mark that it had not begun."""
+    session = read_one(line("assistant", "1", USE), line("user", "2", REFUSAL, **mark))
+
+    assert about_calls(session) == [ev.ToolCallStarted, ev.ToolCallFailed]
 
 
 @pytest.mark.parametrize("time", ["2026-01-01T00:00:00Z", "0001-01-01T00:00:00+14:00"])
