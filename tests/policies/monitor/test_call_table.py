@@ -174,15 +174,6 @@ def test_a_decision_spends_nothing_until_its_call_starts(ruled: Any) -> None:
     assert decided(on, "c") == "deny"
 
 
-def test_a_call_that_starts_with_another_input_is_evaluated_again(ruled: Any) -> None:
-    on = ruled(
-        {"type": "blocklist", "id": "one", "tools": [{"tool": "x", "where": [{"path": "$.n", "equals": 1}]}]}
-    ).monitor
-
-    assert decided(on, "a") == "allow"
-    assert start(on, "a", n=1) == ["one"]
-
-
 def test_a_call_is_decided_in_the_state_at_the_time_of_the_decision(ruled: Any) -> None:
     """The earlier turn was active when the call was requested, and is over now."""
     on = ruled({"type": "max_parallel", "tool": "*", "max": 1}).monitor

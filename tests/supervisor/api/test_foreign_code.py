@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 from functools import partial
 from typing import Any
 
@@ -60,41 +60,32 @@ class SilentError(UnspeakableError):
     __repr__ = object.__repr__
 
 
-def leave(*_: Any) -> Any:
-    sys.exit(3)
-
-
-def interrupt(*_: Any) -> Any:
-    raise KeyboardInterrupt
-
-
-def group(*_: Any) -> Any:
-    raise BaseExceptionGroup("several", [SystemExit(1), ValueError("one")])
-
-
-def unspeakable(*_: Any) -> Any:
-    raise SilentError
-
-
-def mute(*_: Any) -> Any:
-    raise UnspeakableError
-
-
 class WordlessError(BaseException):
     """Neither an Exception nor a text."""
 
 
-def wordless(*_: Any) -> Any:
-    raise WordlessError
-
-
-def generator_exit(*_: Any) -> Any:
-    raise GeneratorExit
-
-
-RAISING = [leave, interrupt, group, unspeakable, mute, wordless, generator_exit]
-AWAITED = [raise_cancelled, raise_a_cancel_that_is_over, cancel_its_task]
 Raising = Callable[..., Any]
+
+
+def raises(make: Callable[[], BaseException], name: str) -> Raising:
+    """Code that raises when it is called."""
+
+    def raising(*_: Any) -> Any:
+        raise make()
+
+    raising.__name__ = name
+    return raising
+
+
+leave = raises(partial(SystemExit, 3), "leave")
+unspeakable = raises(SilentError, "unspeakable")
+mute = raises(UnspeakableError, "mute")
+RAISING = [
+    *(leave, unspeakable, mute, raises(KeyboardInterrupt, "interrupt")),
+    *(raises(WordlessError, "wordless"), raises(GeneratorExit, "generator_exit")),
+    raises(partial(BaseExceptionGroup, "several", [SystemExit(1), ValueError("one")]), "group"),
+]
+AWAITED = [raise_cancelled, raise_a_cancel_that_is_over, cancel_its_task]
 
 
 @pytest.fixture(params=RAISING, ids=lambda each: str(each.__name__))
@@ -113,6 +104,26 @@ def failing(request: pytest.FixtureRequest) -> Raising:
         await anyio.sleep_forever()
 
     return awaited if raises in AWAITED else raises
+
+
+async def ended_beside(adapter: Any, policies: Sequence[Policy] = (OPEN,), **given: Any) -> Any:
+    """The result of a run beside another."""
+
+    async def run(supervisor: Supervisor) -> Any:
+        return await (await supervisor.start(adapter, "go", policies=policies, **given)).wait()
+
+    return await beside(run)
+
+
+async def error_beside(adapter: Any, kind: type[Exception], words: str | None = None) -> Any:
+    """The error of a run beside another."""
+
+    async def run(supervisor: Supervisor) -> Any:
+        with pytest.raises(kind, match=words) as raised:
+            await (await supervisor.start(adapter, "go", policies=[OPEN])).wait()
+        return raised.value
+
+    return await beside(run)
 
 
 @pytest.mark.parametrize("where", ["capabilities", "compile", "name", "end_orphans"])
@@ -140,59 +151,38 @@ async def test_a_wrong_return_value_of_an_adapter_is_an_error(where: str) -> Non
     values: dict[str, Any] = {"capabilities": {"gate": "all"}, "compile": lambda *_: {"options": {}}}
     adapter = type("Failing", (FakeAdapter,), {where: values[where]})()
 
-    async def start(supervisor: Supervisor) -> None:
-        with pytest.raises(ValueError, match=f"`{where}`.*`dict`"):
-            await supervisor.start(adapter, "go", policies=[OPEN])
-
-    await beside(start)
+    await error_beside(adapter, ValueError, f"`{where}`.*`dict`")
 
 
-@pytest.mark.parametrize(("where", "words"), [
-    ("prepare", "`prepare` gives a `NoneType`"),
-    ("opened", "`open` gives a `async_generator`"),
-    ("open", "session `NoneType` has no method `events`"),
-    ("suppressing", "`open` gave no session that can be read, and hid the error"),
-    ("events", "`events` gives a `NoneType`"),
-    ("gate", "another thread"),
-])  # fmt: skip
-async def test_a_wrong_value_of_an_adapter_after_the_start_fails_its_run(where: str, words: str) -> None:
+async def undecorated(self: Any, launch: Launch) -> AsyncIterator[Any]:
+    yield self
+
+
+@asynccontextmanager
+async def suppressing(self: Any, launch: Launch) -> AsyncIterator[Any]:
+    with suppress(Exception):
+        yield None
+
+
+@asynccontextmanager
+async def asking_elsewhere(self: Any, launch: Launch) -> AsyncIterator[Any]:
+    await anyio.to_thread.run_sync(anyio.run, launch.gate, ToolCall(id="c", name="bash", input={}))
+    yield None
+
+
+@pytest.mark.parametrize(("methods", "words"), [
+    ({"prepare": lambda self: None}, "`prepare` gives a `NoneType`"),
+    ({"open": undecorated}, "`open` gives a `async_generator`"),
+    ({"open": lambda self, launch: nullcontext()}, "session `NoneType` has no method `events`"),
+    ({"open": suppressing}, "`open` gave no session that can be read, and hid the error"),
+    ({"open": lambda self, launch: nullcontext(self), "cancel_steps": lambda self: (), "events": lambda self: None},
+        "`events` gives a `NoneType`"),
+    ({"open": asking_elsewhere}, "another thread"),
+], ids=["prepare", "opened", "open", "suppressing", "events", "gate"])  # fmt: skip
+async def test_a_wrong_value_of_an_adapter_after_the_start_fails_its_run(methods: dict[str, Any], words: str) -> None:
     """The caller and the event log get one error. So does a call from another thread."""
+    partial = (await error_beside(type("Odd", (FakeAdapter,), methods)(), UsageError, words)).partial
 
-    class Odd(FakeAdapter):
-        @asynccontextmanager
-        async def open(self, launch: Launch) -> AsyncIterator[Any]:
-            if where == "gate":
-                await anyio.to_thread.run_sync(anyio.run, launch.gate, ToolCall(id="c", name="bash", input={}))
-            yield self if where == "events" else None
-
-        def cancel_steps(self) -> Sequence[CancelStep]:
-            return ()
-
-        def events(self) -> None:
-            pass
-
-    @asynccontextmanager
-    async def suppressing(self: Any, launch: Launch) -> AsyncIterator[Any]:
-        with suppress(Exception):
-            yield None
-
-    async def undecorated(self: Any, launch: Launch) -> AsyncIterator[Any]:
-        yield self
-
-    if where == "prepare":
-        Odd.prepare = lambda self: None  # type: ignore[assignment, method-assign, return-value]
-    elif where == "suppressing":
-        Odd.open = suppressing  # type: ignore[method-assign]
-    elif where == "opened":
-        Odd.open = undecorated  # type: ignore[assignment, method-assign]
-
-    async def start(supervisor: Supervisor) -> Any:
-        handle = await supervisor.start(Odd(), "go", policies=[OPEN])
-        with pytest.raises(UsageError, match=words) as raised:
-            await handle.wait()
-        return raised.value
-
-    partial = (await beside(start)).partial
     assert (partial.status, partial.calls) == ("failed", ())
 
 
@@ -369,11 +359,8 @@ async def test_a_check_that_raises_denies_its_call(failing: Raising) -> None:
     """The run continues, and its error names the rule."""
     policy = Policy(name="p", rules=(Check(check=failing, id="own", tool="bash", action="deny"),))
     agent = FakeAdapter([Ask(name="bash", id="c1"), Ask(name="read")])
+    result = await ended_beside(agent, [policy])
 
-    async def run(supervisor: Supervisor) -> Any:
-        return await (await supervisor.start(agent, "go", policies=[policy])).wait()
-
-    result = await beside(run)
     assert [call.name for call in agent.ran] == ["read"]
     assert [type(event) for event in result.events if isinstance(event, ev.ToolCallDenied)] == [ev.ToolCallDenied]
     assert result.policy.violations[0].rule == "own"
@@ -385,12 +372,8 @@ async def test_functions_attached_to_a_net_harm_no_run(raising: Raising, where: 
     net = "limit a to 1 per b"
     policies = parse_policies(f"{{name: p, nets: ['{net}'], on_violation: deny}}")
     agent = FakeAdapter([Ask(name="a", id="c1")])
+    result = await ended_beside(agent, policies, **{where: {net: raising}})
 
-    async def run(supervisor: Supervisor) -> Any:
-        attached: Any = {where: {net: raising}}
-        return await (await supervisor.start(agent, "go", policies=policies, **attached)).wait()
-
-    result = await beside(run)
     assert result.status == "completed"
     assert (agent.ran == []) is (where == "validators")
 
@@ -406,30 +389,20 @@ class FailingCancelSteps(FakeAdapter):
         self.where = where
         self.raising = raising
 
-    def open(self, launch: Any) -> Any:
-        opened = super().open(launch)
-        adapter = self
+    @asynccontextmanager
+    async def _opened(self, launch: Launch) -> AsyncIterator[Any]:
+        async with super()._opened(launch) as provider:
+            steps = provider.cancel_steps()
+            provider.cancel_steps = lambda: self.cancel_steps(steps)  # type: ignore[method-assign]
+            yield provider
 
-        class Opened:
-            async def __aenter__(self) -> Any:
-                provider = await opened.__aenter__()
-                cancel_steps = provider.cancel_steps
-
-                def failing() -> Sequence[CancelStep]:
-                    if adapter.where == "ladder":
-                        adapter.raising()
-                    if adapter.where == "ladder of others":
-                        return [3]  # type: ignore[list-item]
-                    bound: Any = BOUNDS.get(adapter.where, 0.05)
-                    return [CancelStep(name="first", act=adapter.act, bound_s=bound), *cancel_steps()]
-
-                provider.cancel_steps = failing  # type: ignore[method-assign]
-                return provider
-
-            async def __aexit__(self, *error: Any) -> Any:
-                return await opened.__aexit__(*error)
-
-        return Opened()
+    def cancel_steps(self, others: Sequence[CancelStep]) -> Sequence[CancelStep]:
+        if self.where == "ladder":
+            self.raising()
+        if self.where == "ladder of others":
+            return [3]  # type: ignore[list-item]
+        bound: Any = BOUNDS.get(self.where, 0.05)
+        return [CancelStep(name="first", act=self.act, bound_s=bound), *others]
 
     async def act(self) -> Any:
         if self.where == "evidence":
@@ -472,39 +445,27 @@ async def test_a_cancel_step_that_fails_is_followed_by_the_next(where: str, rais
 
 async def test_an_error_that_cannot_be_formatted_fails_only_its_run() -> None:
     """The caller gets the error itself; the event log has its type."""
-
-    async def run(supervisor: Supervisor) -> Any:
-        handle = await supervisor.start(FakeAdapter([Crash(SilentError())]), "go", policies=[OPEN], run_id="r")
-        with pytest.raises(SilentError):
-            await handle.wait()
-
-    await beside(run)
+    await error_beside(FakeAdapter([Crash(SilentError())]), SilentError)
 
 
 @pytest.mark.parametrize("kind", ["loop", "loop tool", "scripted tool", "threaded tool"])
 async def test_an_in_process_agent_that_exits_ends_only_its_run(kind: str, raising: Raising) -> None:
     """Its loop or one of its tools exits, also while tools run in parallel."""
 
-    async def tool(**_: Any) -> Any:
-        raising()
-
-    def in_a_thread(**_: Any) -> Any:
+    async def tool(*_: Any) -> Any:
         raising()
 
     async def loop(gate: LoopGate, prompt: str) -> Any:
         if kind == "loop":
             raising()
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(gate.call, "one", {}, raising_act)
-            tasks.start_soon(gate.call, "two", {}, raising_act)
-
-    async def raising_act(_: Any) -> Any:
-        raising()
+            tasks.start_soon(gate.call, "one", {}, tool)
+            tasks.start_soon(gate.call, "two", {}, tool)
 
     script = {"steps": [{"parallel": [{"call": "one"}, {"call": "two"}]}]}
     adapter: Any = FunctionAdapter(loop)
     if "loop" not in kind:
-        function = tool if kind == "scripted tool" else in_a_thread
+        function = tool if kind == "scripted tool" else raising
         adapter = ScriptedAdapter(script, tools={"one": function, "two": function})
 
     async def run(supervisor: Supervisor) -> Any:
@@ -533,12 +494,7 @@ async def test_an_output_that_cannot_be_formatted_is_recorded_as_such(of: str, m
 
     script = {"steps": [{"parallel": [{"call": "one"}, {"call": "two"}]}]}
     tools = {"one": lambda: returned, "two": lambda: returned}
-    adapter: Any = FunctionAdapter(loop) if of == "loop" else ScriptedAdapter(script, tools=tools)
-
-    async def run(supervisor: Supervisor) -> Any:
-        return await (await supervisor.start(adapter, "go", policies=[OPEN])).wait()
-
-    result = await beside(run)
+    result = await ended_beside(FunctionAdapter(loop) if of == "loop" else ScriptedAdapter(script, tools=tools))
     outputs = [event.tool_output for event in result.events if isinstance(event, ev.ToolCallCompleted)]
     assert outputs == ["a `Returned` that cannot be shown"] * 2
 

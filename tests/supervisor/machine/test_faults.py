@@ -9,7 +9,7 @@ from proctor.policies import events as ev
 from proctor.policies.events.calls import ToolCall, input_digest
 from proctor.policies.limits import Limit, Limits
 from proctor.supervisor.machine import interface
-from proctor.supervisor.machine.interface import AnswerGate, CancelAdapter, Effect, Finish, RequestApproval, RunChecks
+from proctor.supervisor.machine.interface import CancelAdapter, Effect, Finish, RequestApproval
 from proctor.supervisor.machine.machine import RunMachine
 from proctor.supervisor.machine.run_state import RunIdentity
 from proctor.supervisor.ports.stored_types import ApprovalAnswer
@@ -151,28 +151,6 @@ def test_nothing_is_recorded_after_the_end() -> None:
     run.feed(interface.AdapterEnded(now_ms=9_000))
 
     assert [event.type for event in run.events][-1].startswith("run_")
-
-
-@pytest.mark.parametrize("gone", [interface.Withdrawn(now_ms=2, key=1, call_id="c"), STOP])
-def test_a_late_result_of_a_check_allows_nothing(gone: interface.Input) -> None:
-    """The call was withdrawn, or denied because the run was cancelled, and the store has not confirmed that yet."""
-
-    async def check(call: ToolCall) -> bool:
-        return True
-
-    run = Run(Policy(name="p", on_violation="deny", rules=(Check(check=check, tool="*", id="mine"),)))
-    proposed = interface.Proposed(now_ms=2, key=1, call=ToolCall(id="c", name="read"))
-    effects = [*run.machine.handle(proposed)]
-    (checks,) = (effect for effect in effects if isinstance(effect, RunChecks))
-    effects += run.machine.handle(gone)
-    effects += run.machine.handle(
-        interface.Checked(now_ms=3, key=1, answers={name: True for name, _ in checks.checks})
-    )
-    run.events += run.machine.drain_record()
-    effects += run.machine.handle(interface.Stored(now_ms=3, count=len(run.events)))
-
-    assert not any(isinstance(event, ev.ToolCallStarted) for event in run.events)
-    assert [c.answer.allowed for c in effects if isinstance(c, AnswerGate)] in ([], [False])
 
 
 def test_an_answer_after_the_end_is_not_recorded() -> None:
