@@ -5,6 +5,8 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
+import anyio
+
 from proctor.policies import Deny, Event, Limits, Policy, ToolCall
 from proctor.supervisor import CancelStep, GateAnswer, Launch, MemoryStore, Provider, Store
 from proctor.supervisor.testing import FakeAdapter
@@ -65,6 +67,19 @@ class Before(MemoryStore):
                 raise self._first
             await self._first()
         return await super().append(events, **owned)
+
+
+def held_up(method: str, *, shield: bool = False) -> tuple[MemoryStore, anyio.Event, anyio.Event]:
+    """A store whose calls of a method wait; the events of such a call, and of its continuation."""
+    begun, goes_on = anyio.Event(), anyio.Event()
+
+    async def waits(usual: Callable[..., Awaitable[Any]], *given: Any, **more: Any) -> Any:
+        begun.set()
+        with anyio.CancelScope(shield=shield):
+            await goes_on.wait()
+        return await usual(*given, **more)
+
+    return around(**{method: waits}), begun, goes_on
 
 
 async def record_of(store: Store) -> list[Event]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import itertools
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -20,11 +21,10 @@ from proctor.supervisor import Launch, MemoryStore, Provider, RunHandle, Supervi
 from proctor.supervisor.control.ownership import Ownership
 from proctor.supervisor.errors import StoreError, UsageError
 from proctor.supervisor.machine.interface import Ticked
-from proctor.supervisor.ports.stored_types import Block, RunInfo
 from proctor.supervisor.run.journal import Journal, RunRecorder
 from proctor.supervisor.run.tasks import DetachedTask, OneShotEvent, SelfCancelledError, call_isolated
 from proctor.supervisor.testing.fakes import Ask, FakeAdapter, Pause
-from tests.supervised import OPEN, Before, Speaking
+from tests.supervised import OPEN, Before, Speaking, around
 
 pytestmark = pytest.mark.anyio
 Raises = Callable[[], Awaitable[None]]
@@ -166,31 +166,17 @@ async def test_a_monitor_that_raises_cancels_its_run(
     assert adapter.steps_taken == ["interrupt"]
 
 
-class BrokenOff(MemoryStore):
-    """A store that raises this at the n-th call of the method, counted from 1."""
+def broken_off(method: str, nth: int, kind: type[BaseException]) -> MemoryStore:
+    """A store that raises this after the n-th call of the method, counted from 1."""
+    calls = itertools.count(1)
 
-    def __init__(self, method: str, nth: int, kind: type[BaseException]) -> None:
-        super().__init__()
-        self._left = {method: nth}
-        self._kind = kind
+    async def call(usual: Any, *given: Any, **more: Any) -> Any:
+        done = await usual(*given, **more)
+        if next(calls) == nth:
+            raise kind
+        return done
 
-    def _call(self, method: str) -> None:
-        self._left[method] = self._left.get(method, 0) - 1
-        if self._left[method] == 0:
-            raise self._kind
-
-    async def blocks(self) -> list[Block]:
-        self._call("blocks")
-        return await super().blocks()
-
-    async def last_seq(self, session_id: str) -> int:
-        self._call("last_seq")
-        return await super().last_seq(session_id)
-
-    async def create_run(self, run: RunInfo, *, epoch: int = 0) -> RunInfo:
-        created = await super().create_run(run, epoch=epoch)
-        self._call("create_run")
-        return created
+    return around(**{method: call})
 
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, asyncio.CancelledError])
@@ -199,7 +185,7 @@ async def test_a_start_interrupted_by_its_store_leaves_no_active_run(
     method: str, nth: int, kind: type[BaseException]
 ) -> None:
     """The caller gets the exception. A run that was stored by then has its end, and its session is free."""
-    store, adapter = BrokenOff(method, nth, kind), FakeAdapter()
+    store, adapter = broken_off(method, nth, kind), FakeAdapter()
     with pytest.raises(BaseException):  # noqa: B017, PT011 - that, or an error that names it
         await run_once(adapter, "go", policies=[OPEN], store=store, session_id="s")
     ended = [run.status for run in await store.runs()]

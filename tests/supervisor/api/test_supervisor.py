@@ -11,20 +11,11 @@ import anyio.to_thread
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from supervised import OPEN
+from supervised import OPEN, held_up
 
 from proctor.policies.events import TERMINAL, Event, MessageReceived
 from proctor.policies.policy import Deny, Policy
-from proctor.supervisor import (
-    MemoryStore,
-    Owner,
-    PolicyViolationError,
-    ProctorError,
-    RunInfo,
-    Supervisor,
-    UsageError,
-    run_once,
-)
+from proctor.supervisor import MemoryStore, PolicyViolationError, ProctorError, Supervisor, UsageError, run_once
 from proctor.supervisor.testing.fakes import Ask, FakeAdapter, Pause
 from proctor.supervisor.watch.subscriptions import Subscriptions
 
@@ -209,32 +200,10 @@ async def test_starting_a_run_from_another_event_loop_is_an_error() -> None:
     assert supervisor.statistics().started == 0
 
 
-class Slow(MemoryStore):
-    """Continues only when it is let."""
-
-    def __init__(self, what: str) -> None:
-        super().__init__()
-        self.what = what
-        self.was_requested, self.go_on = anyio.Event(), anyio.Event()
-
-    async def create_run(self, run: RunInfo, *, epoch: int = 0) -> RunInfo:
-        await self._wait("create_run")
-        return await super().create_run(run, epoch=epoch)
-
-    async def register(self, owner: Owner, *, lease_s: float) -> Owner:
-        await self._wait("register")
-        return await super().register(owner, lease_s=lease_s)
-
-    async def _wait(self, what: str) -> None:
-        if what == self.what:
-            self.was_requested.set()
-            await self.go_on.wait()
-
-
 @pytest.mark.parametrize("what", ["register", "create_run"])
 async def test_a_run_whose_supervisor_closes_during_registration_does_not_start(what: str) -> None:
     """Its caller gets an error, and no lease is kept."""
-    store = Slow(what)
+    store, begun, goes_on = held_up(what)
     adapter, supervisor = FakeAdapter(), Supervisor(store)
 
     async def start() -> None:
@@ -244,8 +213,8 @@ async def test_a_run_whose_supervisor_closes_during_registration_does_not_start(
     async with anyio.create_task_group() as tasks:
         async with supervisor:
             tasks.start_soon(start)
-            await store.was_requested.wait()
-        store.go_on.set()
+            await begun.wait()
+        goes_on.set()
 
     assert adapter.launches == []
     assert supervisor.statistics().running == 0
@@ -276,7 +245,7 @@ async def test_a_start_whose_task_cannot_begin_is_rolled_back(monkeypatch: pytes
 
 async def test_cancel_all_includes_a_run_that_is_starting() -> None:
     """It ends as soon as it has started."""
-    store = Slow("create_run")
+    store, begun, goes_on = held_up("create_run")
 
     async def start() -> None:
         handle = await supervisor.start(FakeAdapter([Pause()]), "go", policies=[OPEN])
@@ -284,9 +253,9 @@ async def test_cancel_all_includes_a_run_that_is_starting() -> None:
 
     async with Supervisor(store) as supervisor, anyio.create_task_group() as tasks:
         tasks.start_soon(start)
-        await store.was_requested.wait()
+        await begun.wait()
         await supervisor.cancel_all("enough")
-        store.go_on.set()
+        goes_on.set()
 
     assert supervisor.statistics().cancelled == 1
 

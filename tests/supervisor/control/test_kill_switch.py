@@ -19,7 +19,7 @@ from proctor.supervisor import KillOutcome, KillSwitch, MemoryStore, RunHandle, 
 from proctor.supervisor.api.active_runs import ActiveRuns, deliver
 from proctor.supervisor.api.run_once import create_run, execute_run, run_once
 from proctor.supervisor.errors import StartsBlockedError, StoreError, UsageError
-from proctor.supervisor.ports.stored_types import Block, Cancel, Command, Owner, RunInfo, UnblockStarts
+from proctor.supervisor.ports.stored_types import Block, Cancel, Command, Owner, RunInfo
 from proctor.supervisor.store.invariants import AGAIN, create_next
 from proctor.supervisor.testing.fakes import PATIENCE_S, FakeAdapter, Pause
 
@@ -282,31 +282,26 @@ async def test_a_run_that_ends_at_once_is_reported_too() -> None:
     assert [(outcome.run_id, outcome.status, outcome.ended) for outcome in outcomes] == [("r", "cancelled", True)]
 
 
-class LostAfter(MemoryStore):
-    """A store whose runs can't be read, from the start or once a command is stored."""
-
-    def __init__(self, *, lost: bool) -> None:
-        super().__init__()
-        self._lost = lost
-        self._commanded = False
-
-    async def send_command(self, command: Cancel | Block | UnblockStarts) -> int:
-        number = await super().send_command(command)
-        self._commanded = True
-        return number
-
-    async def runs(self, **which: Any) -> list[RunInfo]:
-        if self._commanded or self._lost:
-            raise StoreError("the store cannot be reached")
-        return await super().runs(**which)
-
-
 @pytest.mark.parametrize("lost", [False, True])
 async def test_a_kill_without_a_visible_effect_says_that_its_command_is_recorded(lost: bool) -> None:
-    """Otherwise people would think that the runs are active, although their owners end them."""
-    store = LostAfter(lost=False)
+    """Otherwise people would think that the runs are active, although their owners end them. The store's runs can't
+    be read, from the start or once the command is stored.
+    """
+    readable = True
+
+    async def send_command(usual: Any, command: Command) -> Any:
+        nonlocal readable
+        number, readable = await usual(command), False
+        return number
+
+    async def runs(usual: Any, **which: Any) -> Any:
+        if not readable:
+            raise StoreError("the store cannot be reached")
+        return await usual(**which)
+
+    store = around(send_command=send_command, runs=runs)
     async with running(store, ACME) as [handle]:
-        store._lost = lost
+        readable = not lost
         with pytest.raises(StoreError, match="cannot be reached; the command to cancel is recorded"):
             await KillSwitch(store).kill(everything=True, by="ana")
         ended = await handle.wait()

@@ -11,7 +11,7 @@ import trio.testing
 from answering import until_held
 from msgspec.structs import replace
 from stored_rows import stored_events
-from supervised import OPEN, around, denying
+from supervised import OPEN, around, denying, held_up
 
 from proctor.policies import Limits, Policy
 from proctor.policies import events as ev
@@ -23,7 +23,7 @@ from proctor.supervisor.errors import ApprovalError, StoreError, StoreErrorKind,
 from proctor.supervisor.log import logger
 from proctor.supervisor.ports.processes import leave, run_of
 from proctor.supervisor.ports.stored_types import ApprovalAnswer, Cancel, Owner, RunInfo
-from proctor.supervisor.testing.fakes import PATIENCE_S, Ask, FakeAdapter, Pause
+from proctor.supervisor.testing.fakes import Ask, FakeAdapter, Pause
 
 anyone = pytest.mark.anyio
 
@@ -227,10 +227,8 @@ async def test_a_subscription_to_a_lost_run_ends() -> None:
     """Whether or not the run has been ended meanwhile."""
     store = MemoryStore()
     run_id = await lost_run_id(store, FakeAdapter([Ask(id="c1", name="bash")]), denying("request_approval"))
-    async with Supervisor(store) as supervisor:
-        with anyio.fail_after(PATIENCE_S):
-            async with supervisor.subscribe(run_id=run_id) as events:
-                seen = [event async for event in events]
+    async with Supervisor(store) as supervisor, supervisor.subscribe(run_id=run_id) as events:
+        seen = [event async for event in events]
 
     assert seen[-1].type == "tool_approval_requested"
 
@@ -484,16 +482,9 @@ async def test_an_unreadable_command_delays_none_behind_it(autojump_clock: objec
 @anyone
 async def test_an_owner_that_is_registered_after_it_left_does_not_stay() -> None:
     """Its supervisor was left while the store was slow: nobody would renew the lease."""
-    registering, goes_on = anyio.Event(), anyio.Event()
+    store, registering, goes_on = held_up("register")
     kinds: list[str] = []
     registered: list[Owner] = []
-
-    async def register(usual: Any, *given: Any, **lease: Any) -> Any:
-        registering.set()
-        await goes_on.wait()
-        return await usual(*given, **lease)
-
-    store = around(register=register)
     ownership = Ownership(store, logger(), registered=registered.append)
 
     async def own() -> None:
@@ -502,12 +493,11 @@ async def test_an_owner_that_is_registered_after_it_left_does_not_stay() -> None
         except StoreError as error:
             kinds.append(error.kind)
 
-    with anyio.fail_after(PATIENCE_S):
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(own)
-            await registering.wait()
-            await ownership.leave()
-            goes_on.set()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(own)
+        await registering.wait()
+        await ownership.leave()
+        goes_on.set()
 
     assert (kinds, registered, ownership.epoch) == (["closed"], [], 0)
     with pytest.raises(StoreError, match="no owner with a lease"):

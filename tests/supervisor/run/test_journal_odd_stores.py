@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 import pytest
 import trio.testing
-from supervised import OPEN, around, record_of
+from supervised import OPEN, around, held_up, record_of
 
 from proctor.policies import Limits, Policy, PolicyViolationError, parse_policies
 from proctor.policies.events import TERMINAL, Event, MessageReceived, RunCancelled, RunFailed
@@ -188,15 +188,9 @@ async def test_a_store_that_ignores_a_cancel_does_not_block_a_start_or_a_close(
     monkeypatch.setattr(launch, "ANSWER_S", 0.05)
     monkeypatch.setattr(recovery, "ANSWER_S", 0.05)
     monkeypatch.setattr(recovery, "LEAVE_S", 0.05)
-    over = anyio.Event()
-
-    async def deaf(usual: Any, *given: Any, **more: Any) -> Any:
-        with anyio.CancelScope(shield=True):
-            await over.wait()
-        return await usual(*given, **more)
-
+    store, _, over = held_up(method, shield=True)
     failed = ""
-    async with Supervisor(around(**{method: deaf})) as supervisor:
+    async with Supervisor(store) as supervisor:
         try:
             await (await supervisor.start(FakeAdapter(), "go", policies=[OPEN])).wait()
         except StoreError as error:
@@ -288,15 +282,14 @@ async def test_an_unanswered_end_is_settled_when_the_store_answers_again(
 ) -> None:
     """Whether or not it stored the end: one end, no duplicate unit, and the run is listed as ended."""
 
-    class ComesBack(MemoryStore):
-        async def append(self, events: Sequence[Event], **owned: Any) -> list[Event]:
-            if 0 < trio.current_time() < 300:
-                if stores:
-                    await super().append(events, **owned)
-                await trio.sleep_forever()
-            return await super().append(events, **owned)
+    async def append(usual: Any, *given: Any, **owned: Any) -> Any:
+        if 0 < trio.current_time() < 300:
+            if stores:
+                await usual(*given, **owned)
+            await trio.sleep_forever()
+        return await usual(*given, **owned)
 
-    store = ComesBack()
+    store = around(append=append)
     async with Supervisor(store) as supervisor:
         adapter = FakeAdapter([MessageReceived(content="x"), Pause(), MessageReceived(content="y")])
         handle = await supervisor.start(adapter, "go", policies=[OPEN])
