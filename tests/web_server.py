@@ -6,6 +6,7 @@ The runs are in other processes: `going` starts one of a scripted agent.
 import http.client
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -141,9 +142,7 @@ def _events(response: http.client.HTTPResponse) -> Iterator[tuple[str, str, Any]
 @contextmanager
 def site(folder: Path, tokens: AccessTokens | None = None, *, place: str = "", **more: Any) -> Iterator[Site]:
     """A server in its own thread, on a store in the folder, or the one at `place`."""
-    file = folder / "tokens.yaml"
-    file.write_text(TOKENS)
-    file.chmod(0o600)
+    file = private(folder / "tokens.yaml", TOKENS)
     listener = listening("127.0.0.1:0", why="")
     found = Site(url_of(listener), folder / "runs.db")
     end = threading.Event()
@@ -162,6 +161,35 @@ def site(folder: Path, tokens: AccessTokens | None = None, *, place: str = "", *
         end.set()
         thread.join()
         listener.close()
+
+
+def private(file: Path, text: str) -> Path:
+    """A file that only its owner can read."""
+    file.write_text(text)
+    file.chmod(0o600)
+    return file
+
+
+@contextmanager
+def serving(folder: Path, *options: str, files: int = 1024) -> Iterator[Site]:
+    """`proctor serve` in its own process, with these tokens and so many open files, on a store in the folder.
+    `errors` there is its standard error.
+    """
+    private(folder / "tokens.yaml", TOKENS)
+    env = {**os.environ, "PROCTOR_STORE": "runs.db"}
+    subprocess.run([*PROCTOR, "store", "--make"], cwd=folder, env=env, check=True, stdout=subprocess.DEVNULL)
+    command = [*PROCTOR, "serve", "--listen", "127.0.0.1:0", "--tokens", "tokens.yaml", "--json", *options]
+    limited = ["bash", "-c", f"ulimit -n {files}; exec {shlex.join(command)}"]
+    with (folder / "errors").open("w") as errors, subprocess.Popen(
+        limited, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=errors, text=True
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        try:
+            line = process.stdout.readline()
+            assert line, (folder / "errors").read_text()
+            yield Site(json.loads(line)["url"].rstrip("/").replace("https:", "http:"), folder / "runs.db")
+        finally:
+            process.terminate()
 
 
 def going(

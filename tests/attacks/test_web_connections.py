@@ -1,60 +1,22 @@
 """Thousands of raw connections to `proctor serve`: a client with a token is still answered."""
 
-import json
-import os
-import shlex
 import socket
 import ssl
 import struct
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
-from web_server import ANA, EVE, PROCTOR, TOKENS, Site, ran
+from web_server import ANA, EVE, Site, ran, serving
 
 from proctor.adapters.web.server import REQUEST_S
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
 FILES = 160
 """The open files that the server may have, so that its capacity is soon used up."""
-
-
-class Served(NamedTuple):
-    """A server, and the file of its standard error."""
-
-    site: Site
-    errors: Path
-
-
-@contextmanager
-def serving(folder: Path, *more: str, files: int = FILES) -> Iterator[Served]:
-    """`proctor serve` as a process with few open files."""
-    (folder / "tokens.yaml").write_text(TOKENS)
-    (folder / "tokens.yaml").chmod(0o600)
-    command = [*PROCTOR, "serve", "--listen", "127.0.0.1:0", "--tokens", "tokens.yaml", "--json", *more]
-    store = str(folder / "runs.db")
-    subprocess.run([*PROCTOR, "store", "--make", "--store", store], check=True, capture_output=True)
-    with (folder / "errors").open("w") as errors:
-        process = subprocess.Popen(
-            ["bash", "-c", f"ulimit -n {files}; exec {shlex.join(command)}"],
-            cwd=folder, env={**os.environ, "PROCTOR_STORE": store},
-            stdout=subprocess.PIPE, stderr=errors, text=True,
-        )  # fmt: skip
-        assert process.stdout is not None
-        try:
-            line = process.stdout.readline()
-            assert line, (folder / "errors").read_text()
-            url = json.loads(line)["url"].rstrip("/").replace("https:", "http:")
-            yield Served(Site(url, folder / "runs.db"), folder / "errors")
-        finally:
-            process.terminate()
-            process.wait(PATIENCE_S)
-            process.stdout.close()
 
 
 def flood(stack: ExitStack, site: Site, number: int, text: str) -> list[socket.socket]:
@@ -90,23 +52,23 @@ def test_other_connections_do_not_lock_out_a_client_with_a_token(tmp_path: Path)
     streams and unfinished requests, a client that may cancel is answered. Connections without a token are closed
     first, so a client's stream outlives them.
     """
-    with serving(tmp_path) as served, ExitStack() as watching:
-        stream = flood(watching, served.site, 1, _get("/api/stream", served.site, ANA))[0]
+    with serving(tmp_path, files=FILES) as site, ExitStack() as watching:
+        stream = flood(watching, site, 1, _get("/api/stream", site, ANA))[0]
         assert b"200 OK" in stream.recv(4096)
         for text in HALVES.values():
             with ExitStack() as stack:
-                flood(stack, served.site, 300, text.format(host=served.site.host))
-                assert answers(served.site)
+                flood(stack, site, 300, text.format(host=site.host))
+                assert answers(site)
         stream.settimeout(0.5)
         with pytest.raises(TimeoutError):
             _read_to_end(stream)
-        assert len(served.errors.read_text().splitlines()) <= 1
+        assert len((tmp_path / "errors").read_text().splitlines()) <= 1
 
         with ExitStack() as stack:
-            head = f"Host: {served.site.host}\r\nAuthorization: Bearer {EVE}\r\n"
-            flood(stack, served.site, 150, f"GET /api/stream HTTP/1.1\r\n{head}\r\n")
-            flood(stack, served.site, 200, f"GET /api/me HTTP/1.1\r\n{head}\r\nGET /api/me HTTP/1.1\r\n{head}")
-            assert answers(served.site)
+            head = f"Host: {site.host}\r\nAuthorization: Bearer {EVE}\r\n"
+            flood(stack, site, 150, f"GET /api/stream HTTP/1.1\r\n{head}\r\n")
+            flood(stack, site, 200, f"GET /api/me HTTP/1.1\r\n{head}\r\nGET /api/me HTTP/1.1\r\n{head}")
+            assert answers(site)
 
 
 def answers(site: Site) -> bool:
@@ -118,11 +80,11 @@ def answers(site: Site) -> bool:
 
 def test_a_request_must_be_complete_in_time(tmp_path: Path) -> None:
     """A slow request is closed, whether it is the first of its connection or not. A stream is not."""
-    with serving(tmp_path) as served, ExitStack() as stack:
-        half = f"GET /api/me HTTP/1.1\r\nHost: {served.site.host}\r\n"
-        slow = flood(stack, served.site, 1, half)[0]
-        second = flood(stack, served.site, 1, _get("/api/me", served.site, ANA) + half)[0]
-        stream = flood(stack, served.site, 1, _get("/api/stream", served.site, ANA))[0]
+    with serving(tmp_path, files=FILES) as site, ExitStack() as stack:
+        half = f"GET /api/me HTTP/1.1\r\nHost: {site.host}\r\n"
+        slow = flood(stack, site, 1, half)[0]
+        second = flood(stack, site, 1, _get("/api/me", site, ANA) + half)[0]
+        stream = flood(stack, site, 1, _get("/api/stream", site, ANA))[0]
         ended = threading.Event()
 
         def trickle() -> None:
@@ -148,9 +110,9 @@ def test_a_request_must_be_complete_in_time(tmp_path: Path) -> None:
 
 def test_headers_have_a_bound(tmp_path: Path) -> None:
     """An endless line, and too many lines."""
-    with serving(tmp_path) as served, ExitStack() as stack:
+    with serving(tmp_path, files=FILES) as site, ExitStack() as stack:
         for text in ("GET /" + "a" * 100_000, "GET / HTTP/1.1\r\n" + "X: y\r\n" * 50_000):
-            answer = _read_to_end(flood(stack, served.site, 1, text)[0])
+            answer = _read_to_end(flood(stack, site, 1, text)[0])
             assert answer == b"" or answer.startswith(b"HTTP/1.1 400")
 
 
@@ -175,20 +137,20 @@ def test_a_request_that_another_server_may_read_as_two_is_rejected(tmp_path: Pat
     """Each is one error and the end of its connection, without a log entry: for every path, whether its body is read
     or not, and even if it was answered already.
     """
-    with serving(tmp_path) as served, ExitStack() as stack:
+    with serving(tmp_path, files=FILES) as site, ExitStack() as stack:
         for method, path in (("POST", "/api/switch"), ("GET", "/api/me"), ("GET", "/healthz")):
-            head = f"{method} {path} HTTP/1.1\r\nHost: {served.site.host}\r\nAuthorization: Bearer {ANA}\r\n"
+            head = f"{method} {path} HTTP/1.1\r\nHost: {site.host}\r\nAuthorization: Bearer {ANA}\r\n"
             for name, rest in AMBIGUOUS.items():
-                text = head + rest + _get("/api/me", served.site, ANA)
-                answer = _read_to_end(flood(stack, served.site, 1, text)[0])
+                text = head + rest + _get("/api/me", site, ANA)
+                answer = _read_to_end(flood(stack, site, 1, text)[0])
                 assert (name, answer.count(b"HTTP/1.1 "), answer[:12]) == (name, 1, b"HTTP/1.1 400")
-        head = _get("/", served.site, ANA).removesuffix("\r\n")
-        answered = flood(stack, served.site, 1, f"{head}{CHUNKED}\r\n")[0]
+        head = _get("/", site, ANA).removesuffix("\r\n")
+        answered = flood(stack, site, 1, f"{head}{CHUNKED}\r\n")[0]
         assert answered.recv(4096).startswith(b"HTTP/1.1 200")
         answered.sendall(b"no chunk\r\n")
         assert b"HTTP/1.1" not in _read_to_end(answered)
-        assert answers(served.site)
-    assert served.errors.read_text() == ""
+        assert answers(site)
+    assert (tmp_path / "errors").read_text() == ""
 
 
 def test_endless_handshakes_do_not_lock_out_a_client_with_a_token(tmp_path: Path) -> None:
@@ -200,36 +162,36 @@ def test_endless_handshakes_do_not_lock_out_a_client_with_a_token(tmp_path: Path
         ],
         cwd=tmp_path, check=True, capture_output=True,
     )  # fmt: skip
-    with serving(tmp_path, "--cert", "cert.pem", "--key", "key.pem") as served, ExitStack() as stack:
-        flood(stack, served.site, 300, "")
-        flood(stack, served.site, 50, "GET / HTTP/1.1\r\n\r\n")
+    with serving(tmp_path, "--cert", "cert.pem", "--key", "key.pem", files=FILES) as site, ExitStack() as stack:
+        flood(stack, site, 300, "")
+        flood(stack, site, 50, "GET / HTTP/1.1\r\n\r\n")
         context = ssl.create_default_context()
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-        plain = stack.enter_context(socket.create_connection(tuple(served.site.host.split(":")), PATIENCE_S))
+        plain = stack.enter_context(socket.create_connection(tuple(site.host.split(":")), PATIENCE_S))
         secure = stack.enter_context(context.wrap_socket(plain))
-        secure.sendall(_get("/api/me", served.site, ANA).encode())
+        secure.sendall(_get("/api/me", site, ANA).encode())
 
         assert secure.recv(4096).startswith(b"HTTP/1.1 200")
-    assert served.errors.read_text() == ""
+    assert (tmp_path / "errors").read_text() == ""
 
 
 def test_subscribers_that_vanish_log_nothing_and_block_nobody(tmp_path: Path) -> None:
     """In the middle of a long log, again and again. Meanwhile the server is healthy."""
-    with serving(tmp_path, files=1024) as served, ExitStack() as stack:
+    with serving(tmp_path) as site, ExitStack() as stack:
         steps = "".join(f"  - say: line {n}\n" for n in range(3_000))
-        session = ran(served.site, f"steps:\n{steps}", "name: any\n")[0]["session_id"]
-        request = _get(f"/api/sessions/{session}/stream", served.site, ANA)
-        followers = flood(stack, served.site, 150, request)
+        session = ran(site, f"steps:\n{steps}", "name: any\n")[0]["session_id"]
+        request = _get(f"/api/sessions/{session}/stream", site, ANA)
+        followers = flood(stack, site, 150, request)
         for each in followers:
             assert each.recv(4096).startswith(b"HTTP/1.1 200")
             each.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # vanish by a reset
             each.close()
         began = time.monotonic()
-        served.site.get("/healthz", token=None)
+        site.get("/healthz", token=None)
         took = time.monotonic() - began
-        served.site.until("/api/me", lambda me: me["name"] == "ana")
+        site.until("/api/me", lambda me: me["name"] == "ana")
 
-    assert served.errors.read_text() == ""
+    assert (tmp_path / "errors").read_text() == ""
     assert took < PATIENCE_S
 
 

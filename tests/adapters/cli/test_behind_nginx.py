@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import web_server
 from certificates import certificate_files
-from web_server import ANA, BEN, EVE, PROCTOR, TOKENS, Answer
+from web_server import ANA, BEN, EVE, Answer
 
 from proctor.adapters.web.auth import AT_MOST
 from proctor.supervisor.testing.fakes import PATIENCE_S
@@ -103,20 +103,9 @@ def written(language: str, containing: str) -> str:
 @contextmanager
 def serving(folder: Path) -> Iterator[str]:
     """`proctor serve` with the page's command, on a free port: HOST:PORT."""
-    folder.joinpath("tokens.yaml").write_text(TOKENS)
-    folder.joinpath("tokens.yaml").chmod(0o600)
     [command] = [line for line in written("sh", "--proxy 127.0.0.1").splitlines() if line]
-    given = command.removeprefix("proctor ").split()
-    more = ("--listen", "127.0.0.1:0", "--store", "runs.db", "--json")
-    subprocess.run(
-        [*PROCTOR, "store", "--make", "--store", "runs.db"], cwd=folder, check=True, stdout=subprocess.PIPE
-    )
-    with subprocess.Popen([*PROCTOR, *given, *more], cwd=folder, stdout=subprocess.PIPE, text=True) as server:
-        try:
-            assert server.stdout is not None
-            yield json.loads(server.stdout.readline())["url"].removeprefix("http://").rstrip("/")
-        finally:
-            server.terminate()
+    with web_server.serving(folder, *command.removeprefix("proctor serve --tokens tokens.yaml ").split()) as own:
+        yield own.host
 
 
 @contextmanager

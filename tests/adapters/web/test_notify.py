@@ -72,25 +72,13 @@ def receiver() -> Iterator[Receiver]:
 
 @contextmanager
 def serving(folder: Path, receiver: Receiver) -> Iterator[Site]:
-    """`proctor serve` in its own process, with a configuration file that names an address twice."""
+    """`proctor serve`, with a configuration file that names an address twice, once its start is recorded."""
     to = [f"json://{receiver.server.url.removeprefix('http://')}/proctor"] * 2
-    for name, text in (("tokens.yaml", web_server.TOKENS), ("config.yaml", f"notify: {{to: {to}}}\n")):
-        (folder / name).write_text(text)
-        (folder / name).chmod(0o600)
-    words = ("serve", "--listen", "127.0.0.1:0", "--tokens", "tokens.yaml", "--config", "config.yaml")
-    with subprocess.Popen(
-        [*web_server.PROCTOR, *words, "--store", "runs.db"], cwd=folder, stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
-        try:
-            url = process.stdout.readline().strip().rstrip("/")
-            while not [file for file in folder.glob("runs.db.notify-*") if file.suffix != ".lock"]:
-                assert process.poll() is None  # its start is recorded now
-                time.sleep(0.01)
-            yield Site(url, folder / "runs.db")
-        finally:
-            process.terminate()
-            process.stdout.close()
+    web_server.private(folder / "config.yaml", f"notify: {{to: {to}}}\n")
+    with web_server.serving(folder, "--config", "config.yaml") as site:
+        while not [file for file in folder.glob("runs.db.notify-*") if file.suffix != ".lock"]:
+            time.sleep(0.01)
+        yield site
 
 
 @contextmanager
