@@ -31,8 +31,11 @@ if TYPE_CHECKING:
     from ..traces import TraceSession
 
 
-def console(file: IO[str] | None = None) -> Console:
-    """A console on standard output: colour on terminals only; where NO_COLOR is set, plain text, not even bold."""
+def console(file: IO[str] | None = None, *, tables: bool = False) -> Console:
+    """A console on standard output: colour on terminals only; where NO_COLOR is set, plain text, not even bold.
+
+    `tables`: elsewhere than on a terminal, a row is one line, however long.
+    """
     out = file or sys.stdout
     plain = not out.isatty()
     return _safe_console()(
@@ -42,7 +45,7 @@ def console(file: IO[str] | None = None) -> Console:
         markup=False,
         emoji=False,
         soft_wrap=plain,
-        width=100 if plain else None,  # a terminal has its own
+        width=(_MOST_CELLS if tables else 100) if plain else None,  # a terminal has its own
     )
 
 

@@ -8,17 +8,19 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
 
-from proctor.policies import RunContext
+from proctor.policies import Policy, RunContext
 from proctor.policies import events as ev
+from proctor.policies.analysis.all_checks import misspelt_names
+from proctor.policies.analysis.findings import Findings
 from proctor.policies.analysis.name_checks import missing_context
 from proctor.policies.errors import EventError, Violation
 from proctor.policies.events.calls import STRICTNESS, Decision, ToolCall, call_of
-from proctor.policies.events.run_context import WHOSE
+from proctor.policies.events.run_context import WHOSE, Capabilities, Tool
 from proctor.policies.monitor.compiled_policy import CompiledPolicy
 from proctor.policies.monitor.monitor import Report
 from proctor.policies.stack.clauses import clauses_of
 
-from ..kit.client_tools import recorded_tools
+from ..kit.client_tools import KNOWN, recorded_tools
 from ..kit.display_text import escape_control
 from ..kit.trace_lines import TraceError
 
@@ -390,6 +392,30 @@ class EvalSummary:
         if rule is None:
             rule = self.rules[name] = RuleTally(rule=name)
         return rule
+
+
+_NEARLY = 0.9
+"""How much a name must be like one of the sessions' to be taken for it: tools with other names are alike, too."""
+
+
+class CalledTools:
+    """The tools that sessions called, each with the inputs that it was given."""
+
+    def __init__(self) -> None:
+        self._inputs: defaultdict[str, set[str]] = defaultdict(set)
+
+    def add(self, session: TraceSession) -> None:
+        for event in session.events:
+            if isinstance(event, ev.ToolCallRequested | ev.ToolCallStarted):
+                self._inputs[event.tool_name].update(event.tool_input)
+
+    def misspelt_in(self, policy: Policy) -> Findings:
+        """Names in a policy that no session has, though it has nearly the same."""
+        own = {name: () if name.casefold() in KNOWN else tuple(sorted(names)) for name, names in self._inputs.items()}
+        called = Capabilities(
+            tools=[Tool(name=name, takes=takes) for name, takes in own.items()], other_tools=True, elsewhere=KNOWN
+        )
+        return misspelt_names(policy, called, alike=_NEARLY, tools_alike=_NEARLY)
 
 
 _LONGEST = 40

@@ -388,6 +388,6 @@ def _sessions(summary: judge.EvalSummary, shown: int) -> Table:
 
 def _verdict(summary: judge.EvalSummary) -> Text:
     failed = summary.sessions - summary.passed
-    text = f"{counted(summary.sessions, 'session')}: {summary.passed} passed, {failed} failed"
+    text = f"{counted(summary.sessions, 'session')}: {summary.passed:,} passed, {failed:,} failed"
     style = "bold red" if failed else "bold green"
-    return Text(f"{text} ({counted(summary.violations, 'violation')})" if failed else text, style)
+    return Text(f"{text} ({counted(summary.violations, 'violation')})" if summary.violations else text, style)

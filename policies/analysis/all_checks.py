@@ -13,7 +13,7 @@ from .call_classes import CallClasses
 from .explorer import clause_graphs
 from .findings import Findings, PreflightFinding, finding
 from .limit_checks import limit_findings, limits_as_rules, quota_findings
-from .name_checks import adapter_findings, context_findings, odd_names, surprise_findings, unknown_names
+from .name_checks import ALIKE, adapter_findings, context_findings, odd_names, surprise_findings, unknown_names
 from .net_checks import net_findings
 from .order_checks import demand_findings, find_orders, never_callable, never_satisfied
 from .reachability import Saturation
@@ -38,13 +38,15 @@ def findings_of(
     return Findings([*checks.found, *checks.unfinished_finding(stack)])
 
 
-def misspelt_names(policy: Policy, offered: Capabilities) -> Findings:
+def misspelt_names(
+    policy: Policy, offered: Capabilities, *, alike: float = 0.8, tools_alike: float = ALIKE
+) -> Findings:
     """Names in a stack that are nearly those of a tool of these or of its inputs; the run may have other tools."""
     work = Work()
     checks = _Checks(work)
     unknown = (
         each
-        for each in unknown_names(policy, clauses_of(policy), offered, work, alike=0.8)
+        for each in unknown_names(policy, clauses_of(policy), offered, work, alike, tools_alike)
         if each.code in ("unknown_tool", "unknown_input") and each.severity == "report"
     )
     checks.run("names of tools", lambda: unknown, whole=True)

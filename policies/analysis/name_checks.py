@@ -33,10 +33,15 @@ _FIRST_KEY = re.compile(r"""\$(?:\.|\[\s*['"])([^.\[\]'"]+)""")
 
 
 def unknown_names(
-    policy: Policy, clauses: Iterable[Clause], capabilities: Capabilities | None, work: Work, alike: float = 0
+    policy: Policy,
+    clauses: Iterable[Clause],
+    capabilities: Capabilities | None,
+    work: Work,
+    alike: float = 0,
+    tools_alike: float = ALIKE,
 ) -> Iterator[PreflightFinding]:
     """Names in clauses that no tool of a known agent has; with required enforcement they refuse the run. `alike`: how
-    much an input must be like a known one.
+    much an input must be like a known one, `tools_alike` a tool, where there may be others.
     """
     if capabilities is None or not capabilities.table:
         return
@@ -44,7 +49,7 @@ def unknown_names(
     own = _own_tools(clauses) if capabilities.other_tools else frozenset()
     for clause in clauses:
         required = members[clause.member].enforcement == "required"
-        yield from _tools(clause, capabilities, required, own, work)
+        yield from _tools(clause, capabilities, required, own, work, tools_alike)
         yield from _inputs(clause, capabilities, "refuse" if required else None, alike)
         yield from _in_part(clause, capabilities.table)
 
@@ -59,7 +64,7 @@ def _own_tools(clauses: Sequence[Clause]) -> frozenset[str]:
 
 
 def _tools(
-    clause: Clause, capabilities: Capabilities, required: bool, own: frozenset[str], work: Work
+    clause: Clause, capabilities: Capabilities, required: bool, own: frozenset[str], work: Work, alike: float
 ) -> Iterator[PreflightFinding]:
     """The names that are no tool's; where there may be other tools, only those that look misspelt."""
     tools = capabilities.table
@@ -67,7 +72,7 @@ def _tools(
     work.spend(len(named) * len(offered))
     unknown = [p for p in named if p not in own and not _meant(p, clause, tools)]
     work.spend(len(unknown) * len(offered) * 10)
-    near = {name: _nearest(name, offered, ALIKE if capabilities.other_tools else 0.6) for name in unknown}
+    near = {name: _nearest(name, offered, alike if capabilities.other_tools else 0.6) for name in unknown}
     unknown = [name for name in unknown if name.casefold() not in capabilities.elsewhere]
     if capabilities.other_tools:
         unknown = [name for name in unknown if near[name] and is_plain(name) and name.casefold() not in PORTABLE]

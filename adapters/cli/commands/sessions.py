@@ -102,11 +102,13 @@ def evaluate(
     per session.
     """
     from ...evaluate import judge_sessions
+    from ...evaluate.judge import CalledTools
 
     check_standard_input(*policies, *traces)
     files = ReportFiles(junit, sarif, fail_on)
     compiled = read_compiled(policies)
     report = _Report(files, as_json=as_json, failures=failures, fail_on=fail_on)
+    called = CalledTools()
     sessions = read_traces(traces, format)
     progress = Progress()
     try:
@@ -114,9 +116,12 @@ def evaluate(
             if report.shows(found):
                 progress.clear()
             report.add(session, found)
+            called.add(session)
     finally:
         progress.erase()
     report.finish()
+    for finding in called.misspelt_in(compiled.policy):
+        note(f"warning {escape_control(str(finding))}")
     return FINE if report.summary.all_passed else VIOLATED
 
 
@@ -131,7 +136,7 @@ class _Report:
         self._as_json = as_json
         self._files = files
         self._left = failures
-        self._console: Any = console()
+        self._console: Any = console(tables=True)
 
     def shows(self, found: SessionReport) -> bool:
         """Whether something is printed of a session at once."""
@@ -213,7 +218,7 @@ def diff(
     finally:
         progress.erase()
     if not as_json:
-        console().print(diff_table(summary))
+        console(tables=True).print(diff_table(summary))
     return VIOLATED if summary.now_failing else FINE
 
 

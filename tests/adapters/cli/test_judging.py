@@ -60,6 +60,34 @@ def test_eval_reports_which_session_violated_which_rule(cli: Any, traces: Path, 
     assert json.loads((place / "out.sarif").read_text())["version"] == "2.1.0"
 
 
+LONG = "the_order_is_looked_up_before_the_address_of_the_customer_is_changed_in_any_way_by_the_agent"
+MISSPELT = f"""name: misspelt
+on_violation: request_approval
+tool_rules: [{{deny: [delete_custmer, delete_orders]}}]
+rules:
+  - {{id: {LONG}, type: before, first: find_customer, then: change_address, key: $.customerid}}
+"""
+
+
+def test_eval_names_what_only_the_policy_has_and_the_sessions_nearly(cli: Any, place: Path) -> None:
+    """A denied tool with a letter wrong denies nothing, and says so nowhere else. A tool with another name is
+    another tool.
+    """
+    called = ("delete_customer", "delete_order_lines", "find_customers", "change_address")
+    text = session("s", *called).replace('"input": {}', '"input": {"customer_id": "7"}')
+    place.joinpath("t.jsonl").write_text(text)
+    place.joinpath("p.yaml").write_text(MISSPELT)
+    evaluated = cli("eval", "--policy", "p.yaml", "t.jsonl")
+
+    assert evaluated.err.splitlines() == [
+        "warning misspelt/deny-1: no tool is called `delete_custmer`; did you mean `delete_customer`?",
+        f"warning misspelt/{LONG}: no tool is called `find_customer`; did you mean `find_customers`?",
+        f"warning misspelt/{LONG}: `change_address` has no input `customerid`; did you mean `customer_id`?",
+    ]
+    assert evaluated.out.endswith("\n1 session: 1 passed, 0 failed (1 violation)\n")
+    assert [line.split()[1:] for line in evaluated.out.splitlines() if line.startswith(f"{LONG} ")] == [list("10001")]
+
+
 @pytest.mark.parametrize("command", ["eval --json", "narrow"])
 def test_events_of_unknown_types_are_reported(cli: Any, place: Path, command: str) -> None:
     """They may be calls under another name. Known events are evaluated."""
