@@ -31,10 +31,11 @@ from proctor.supervisor.ports.stored_types import (
 from ..stores.sqlite.file import Connection, open_for_writing, store_error
 from ..stores.sqlite.recording import Recorder
 from ..stores.tables import budgets, claiming
-from ..stores.tables.batches import Batch, marked, note_mark
+from ..stores.tables.batches import Batch
 from ..stores.tables.queries import events_page, newest_runs, run_info, session_info
 from ..stores.tables.recording import blocks, find_approval
 from ..stores.tables.schema import NOTES
+from ..stores.tables.seals import marked, note_mark
 
 BUSY_S = 10.0
 LEASE_S = 900.0

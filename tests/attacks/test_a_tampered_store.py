@@ -18,7 +18,7 @@ from proctor.adapters.hooks.record import HookStore, store_id
 from proctor.adapters.stores import SQLiteStore
 from proctor.adapters.stores.audit.audit import AuditReport, audited
 from proctor.adapters.stores.audit.verify import Heads
-from proctor.adapters.stores.tables.batches import all_marks, command_mark, run_mark
+from proctor.adapters.stores.tables.seals import all_marks, command_mark, run_mark
 from proctor.policies import Limits, Policy
 from proctor.supervisor import Redaction, Store, export_lines, import_lines, prune, run_once
 from proctor.supervisor.ports.stored_types import Block, Cancel, UnblockStarts

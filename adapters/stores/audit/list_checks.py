@@ -22,7 +22,7 @@ from proctor.supervisor.store import records
 from proctor.supervisor.store.invariants import asks
 from proctor.supervisor.store.memory_tables import ApprovalTable
 
-from ..tables.batches import run_digest, run_mark
+from ..tables.seals import run_digest, run_mark
 from .verify import StoredRecord, Verifier
 
 _TYPES = {

@@ -11,8 +11,9 @@ from proctor.supervisor.errors import StoreError, UsageError
 
 from ..sqlite.file import Connection, check_version, connect, store_error
 from ..tables import schema
-from ..tables.batches import Tables, all_marks, command_mark, note_mark, owner_mark, owner_row, row_digest, store_mark
+from ..tables.batches import Tables, owner_row
 from ..tables.budgets import marked_rows, orphans
+from ..tables.seals import all_marks, command_mark, note_mark, owner_mark, row_digest, store_mark
 from .list_checks import ListedApproval, ListedRun, fits
 from .verify import StoredRecord
 

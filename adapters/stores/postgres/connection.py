@@ -24,9 +24,10 @@ from proctor.supervisor.arguments import check_text
 from proctor.supervisor.errors import StoreError, StoreErrorKind, UsageError
 from proctor.supervisor.ports.stored_types import label_text
 
-from ..tables.batches import PAGE_BYTES, PAGE_ROWS, Condition, Dialect, marked, new_id, store_mark
+from ..tables.batches import PAGE_BYTES, PAGE_ROWS, Condition, Dialect
 from ..tables.schema import POSTGRES as SCHEMA
-from ..tables.schema import STORE, check_version, schema_version, statements
+from ..tables.schema import STORE, check_version, new_id, schema_version, statements
+from ..tables.seals import marked, store_mark
 
 logging.getLogger("psycopg").addHandler(logging.NullHandler())  # what it logs of a lost connection is raised as well
 

@@ -21,9 +21,10 @@ from proctor.supervisor.ports.stored_types import Command, RunInfo, StoreSize
 from proctor.supervisor.store.records import SIZE, append_new, from_record, ms_of, owners, root
 
 from ..tables import recording
-from ..tables.batches import COMMANDED, NUMBERED, Batch, Gathered, Inserted, PartRows, run_seal
+from ..tables.batches import Batch, Gathered, Inserted, PartRows
 from ..tables.recording import FIGURED, IN_FLIGHT, RUN_COLUMNS, KnownRun, KnownSession, Transaction, run_columns
 from ..tables.schema import check_version
+from ..tables.seals import COMMANDED, NUMBERED, run_seal
 from .connection import POSTGRES, Connection, ServerLink, kept, one_label, with_places
 
 TAKE_TURN = "SELECT pg_advisory_xact_lock(1886548852, 'store'::regclass::oid::int4)"

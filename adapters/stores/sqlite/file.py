@@ -21,7 +21,8 @@ from proctor.supervisor.errors import StoreError, StoreErrorKind, UsageError
 
 from ...kit.values import atomic_write
 from ..tables import schema
-from ..tables.batches import PAGE_BYTES, PAGE_ROWS, marked, new_id, store_mark
+from ..tables.batches import PAGE_BYTES, PAGE_ROWS
+from ..tables.seals import marked, store_mark
 from .recording import SQLITE, pragma
 from .sealed import Sealed, is_full, sealed
 
@@ -567,7 +568,7 @@ def bring_up_to_date(connection: sqlite3.Connection, path: Path) -> None:
         for statement in schema.statements(schema.SQLITE, version):
             connection.execute(statement)
         if not version:
-            store_id = new_id()
+            store_id = schema.new_id()
             connection.execute("INSERT INTO store VALUES (?)", (store_id,))
             connection.execute(*marked(schema.STORE, store_mark(store_id)))
         connection.execute(f"PRAGMA user_version = {schema.schema_version()}")

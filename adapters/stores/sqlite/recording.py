@@ -15,7 +15,7 @@ from proctor.supervisor.ports.stored_types import Command, RunInfo, StoreSize
 from proctor.supervisor.store.records import SIZE, RunDelta, append_new, from_record, ms_of, owners, root
 
 from ..tables import recording
-from ..tables.batches import Batch, Condition, Dialect, Gathered, command_mark, marked, note_mark, run_digest
+from ..tables.batches import Batch, Condition, Dialect, Gathered
 from ..tables.recording import (
     FIGURED,
     IN_FLIGHT,
@@ -27,6 +27,7 @@ from ..tables.recording import (
     run_columns,
 )
 from ..tables.schema import COMMANDS, NOTES
+from ..tables.seals import command_mark, marked, note_mark, run_digest
 
 _encode = msgspec.json.Encoder().encode
 _N = len(FIGURES)

@@ -1,11 +1,7 @@
-"""The rows of one append, made in the caller's event loop before the writing thread gets them."""
+"""The rows of one append, and what rows are read with: the SQL of a database, its connections, the owner of a row."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import reduce
-from hashlib import sha256
-from operator import xor
 from typing import Any, NamedTuple, Protocol, TypeAlias
-from uuid import uuid4
 
 import msgspec
 from msgspec.structs import replace
@@ -15,7 +11,7 @@ from proctor.supervisor.ports.processes import is_gone
 from proctor.supervisor.ports.stored_types import Owner
 from proctor.supervisor.store.records import RunDelta, Unit, UnitPart, unit_start
 
-from .schema import CLAIMED, COMMANDS
+from .schema import CLAIMED
 
 Columns: TypeAlias = tuple[str | None, str, int | None, int, int]
 """A row's event_id, type and at, then its event's offset among the bytes of its part, and its length."""
@@ -154,6 +150,11 @@ def owner_columns(dialect: Dialect) -> str:
     return f"owners.epoch, owner_id, host, machine, pid, started, {dialect.until}"
 
 
+def owner_row(dialect: Dialect) -> str:
+    """The fields of an owner that its digest covers."""
+    return f"epoch, owner_id, host, machine, pid, started, {dialect.until_value}"
+
+
 def owner_of(dialect: Dialect, row: tuple[Any, ...]) -> Owner | None:
     """The owner in these columns, None where they are empty."""
     epoch, owner_id, host, where, pid, started, until = row
@@ -175,108 +176,3 @@ def gone_owners(tables: Tables) -> list[int]:
     rows = tables.rows(f"SELECT {columns} FROM owners WHERE epoch IN (SELECT epoch FROM runs WHERE {CLAIMED})")
     owners = (owner_of(tables.dialect, row) for row in rows)
     return [owner.epoch for owner in owners if owner is not None and owner.gone]
-
-
-Row: TypeAlias = tuple[Any, ...]
-RUN = "number, runs.provider, created_at, created_ms, spec, after"
-"""The columns of a row that `run_digest` takes, between the ids and the owner."""
-NUMBERED = "UPDATE runs SET seal = sha256(?::bytea || convert_to(number::text, 'UTF8')) WHERE run_id = ?"
-"""Computes the digest of a run's seal where only the database knows its number."""
-
-
-def row_digest(*values: Any) -> bytes:
-    """The digest of some values."""
-    return sha256(_encode(values)).digest()
-
-
-def run_seal(run_id: str, session_id: str, row: Row, epoch: int, attempts: int) -> bytes:
-    """The digest of a run as it was created, and of its owner; `row` begins with its provider."""
-    provider, created_at, created_ms, spec, after = row
-    what = sha256(spec).hexdigest()
-    return row_digest("run", run_id, session_id, provider, created_at, created_ms, what, after, epoch, attempts)
-
-
-def run_digest(run_id: str, session_id: str, row: Row, epoch: int, attempts: int) -> bytes:
-    """The same with the number of its row, which `row` begins with."""
-    number, *rest = row
-    return _numbered(run_seal(run_id, session_id, tuple(rest), epoch, attempts), number)
-
-
-def _numbered(seal: bytes, number: int) -> bytes:
-    """A digest that PostgreSQL can compute when it alone knows the number."""
-    return sha256(seal + str(number).encode()).digest()
-
-
-def mark(*values: Any) -> int:
-    """The mark of a row with these values."""
-    return _mark(row_digest(*values))
-
-
-def _mark(digest: bytes) -> int:
-    return int.from_bytes(digest[:7], "big")
-
-
-def run_mark(run_id: str) -> int:
-    """The mark of a run that is in the list."""
-    return mark("run", run_id)
-
-
-def owner_mark(epoch: int) -> int:
-    """The mark of an owner that has registered."""
-    return mark("owner", epoch)
-
-
-def note_mark(session_id: str, name: str, data: bytes) -> int:
-    """The mark of a hook's note beside a session, by its name."""
-    return mark("note", session_id, name, sha256(data).hexdigest())
-
-
-def new_id() -> str:
-    """The id of a new store."""
-    return uuid4().hex[:16]
-
-
-def store_mark(store_id: str) -> int:
-    """The mark of the store."""
-    return mark("store", store_id)
-
-
-def command_mark(number: int, data: bytes) -> int:
-    """The mark of a command."""
-    return _mark(_numbered(sha256(data).digest(), number))
-
-
-COMMANDED = f"""UPDATE seals SET marks = marks # (SELECT
-    ('x' || left(encode(sha256(sha256(data) || convert_to(number::text, 'UTF8')), 'hex'), 14))::bit(56)::bigint
-    FROM instructions ORDER BY number DESC LIMIT 1) WHERE name = '{COMMANDS}'"""
-"""Marks the latest command where only the database knows its number."""
-
-
-def marked(seal: str, *marks: int) -> tuple[str, tuple[Any, ...]]:
-    """The statement that adds rows of these marks to a seal, or removes them: a seal is the exclusive or of all its
-    rows' marks, so that a row changed by other SQL no longer matches it.
-    """
-    return f"{_MARKED.format(table='seals')} WHERE name = ?", (*_twice(marks), seal)
-
-
-def budget_marked(counter: int, *marks: int) -> tuple[str, tuple[Any, ...]]:
-    """The same for the rows of one budget."""
-    return f"{_MARKED.format(table='budgets')} WHERE counter = ?", (*_twice(marks), counter)
-
-
-_MARKED = "UPDATE {table} SET marks = (marks | ?) - (marks & ?)"
-
-
-def _twice(marks: Iterable[int]) -> tuple[int, int]:
-    total = all_marks(marks)
-    return total, total
-
-
-def all_marks(marks: Iterable[int]) -> int:
-    """The seal over these marks."""
-    return reduce(xor, marks, 0)
-
-
-def owner_row(dialect: Dialect) -> str:
-    """The fields of an owner that its digest covers."""
-    return f"epoch, owner_id, host, machine, pid, started, {dialect.until_value}"

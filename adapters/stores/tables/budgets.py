@@ -9,9 +9,10 @@ from proctor.supervisor.ports.stored_types import GOING_ON
 from proctor.supervisor.store import invariants
 from proctor.supervisor.store.records import run_over
 
-from .batches import Tables, all_marks, budget_marked, find_owner, mark, marked, owner_columns, owner_of
+from .batches import Tables, find_owner, owner_columns, owner_of
 from .recording import Transaction
 from .schema import BUDGETS
+from .seals import all_marks, budget_marked, mark, marked
 
 Clock: TypeAlias = Callable[[Tables], int]
 """The time for the windows, in ms since the epoch."""

@@ -9,9 +9,10 @@ from proctor.supervisor.store import invariants
 from proctor.supervisor.store.records import owners
 
 from . import queries
-from .batches import RUN, find_owner, marked, owner_columns, owner_mark, owner_of, owner_row, row_digest, run_digest
+from .batches import find_owner, owner_columns, owner_of, owner_row
 from .recording import Transaction
 from .schema import CLAIMED, OWNERS
+from .seals import RUN, marked, owner_mark, row_digest, run_digest
 
 _OTHERS = f"""FROM runs JOIN owners ON owners.epoch = runs.epoch
     WHERE session_key = (SELECT key FROM sessions WHERE session_id = ?) AND run_id != ? AND runs.{CLAIMED}"""

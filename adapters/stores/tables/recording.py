@@ -40,8 +40,9 @@ from proctor.supervisor.store.records import (
     stored_before,
 )
 
-from .batches import Batch, Condition, Dialect, Gathered, Tables, all_of, find_owner, marked, run_mark
+from .batches import Batch, Condition, Dialect, Gathered, Tables, all_of, find_owner
 from .schema import RUNS, WAITING
+from .seals import marked, run_mark
 
 RUN_COLUMNS: Final = "run_id, provider, status, created_at, created_ms, spec"
 """The columns of a run's row in every database, see `run_columns`."""

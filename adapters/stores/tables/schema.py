@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
+from uuid import uuid4
 
 from proctor.policies.events.run_context import TOKENS
 from proctor.supervisor.errors import StoreError
@@ -284,6 +285,11 @@ def check_version(version: int, name: str) -> None:
             "move its record with `export` of the proctor that wrote it and `import` of this one",
             kind="older_schema",
         )
+
+
+def new_id() -> str:
+    """The id of a new store."""
+    return uuid4().hex[:16]
 
 
 def _create(table: Table, dialect: SchemaDialect) -> str:
