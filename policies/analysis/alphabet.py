@@ -23,8 +23,7 @@ from ..language.predicates import compile_conditions
 from ..language.selectors import ToolWhere, VirtualName, items_of
 from ..monitor.program import probe_of
 from ..rules.machine import ToolReturn, captured
-from ..rules.petri_net import Net
-from ..rules.rule import PriorOutput, Rule
+from ..rules.rule import PriorOutput
 from ..values.json_values import given_texts, text_of
 from ..values.paths import compile_path, path_steps
 from ..values.regexes import Regex
@@ -172,11 +171,11 @@ class Alphabet:
         names = self._tools.names(name)
         found = set()
         for each in self._played:
-            clause, record = each.clause, each.clause.record
-            if isinstance(record, Rule) and record.key is not None:
+            clause = each.clause
+            if clause.key is not None:
                 named = each.means(clause.names, names)
-                found |= {record.key} if named or each.rule.machine.every_call else set()
-            for selector, path in () if isinstance(record, Net) else record.inputs():
+                found |= {clause.key} if named or each.rule.machine.every_call else set()
+            for selector, path in clause.record.inputs():
                 found |= {path} if each.means(clause.patterns(selector), names) else set()
         return found
 

@@ -258,7 +258,7 @@ def _wants(clauses: Iterable[Clause], possible: Saturation) -> Iterator[Want]:
 
 def _quotas(clauses: Iterable[Clause], kinds: CallClasses) -> Iterator[Quota]:
     for clause in clauses:
-        if not clause.binds or getattr(clause.record, "key", None) is not None:
+        if not clause.binds or clause.key is not None:
             continue
         for cap in clause.profile.caps:
             if cap.within is None:

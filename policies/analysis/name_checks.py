@@ -378,7 +378,7 @@ def _sides(clause: Clause) -> tuple[Selector, Selector] | None:
     record = clause.record
     if isinstance(record, Net):
         return required(record.name) if clause.line else None
-    if not isinstance(record, Before) or record.key is not None:
+    if not isinstance(record, Before) or clause.key is not None:
         return None
     always = all(isinstance(item, str) for item in items_of(record.then))
     return (record.first, record.then) if always else None

@@ -7,7 +7,6 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
-from msgspec import UNSET
 
 from ..events.run_context import RunContext, Tool
 from ..language.conditions import Condition, has_references
@@ -17,7 +16,7 @@ from ..monitor.program import CompiledRule, Program
 from ..rules.memory import SessionFacts
 from ..rules.precondition import Precondition
 from ..rules.python_check import Check
-from ..rules.rule import ComparedPath, PriorOutput, Rule
+from ..rules.rule import ComparedPath, PriorOutput
 from ..stack.clauses import Clause
 from ..stack.merge import LimitEntry
 from ..values.globs import matcher
@@ -192,13 +191,6 @@ class PlayedRule(NamedTuple):
         return [*(c for where in self.clause.wheres for c in where.where), *evidence]
 
     @property
-    def requirements(self) -> Iterator[Any]:
-        """The `prior` requirements of a precondition."""
-        record = self.clause.record
-        requires = record.requires if isinstance(record, Precondition) else ()
-        yield from (inner for each in requires for inner in each.flat() if inner.prior is not UNSET)
-
-    @property
     def unsupported(self) -> str:
         """Why no component can stand for it; "" if one can."""
         record = self.clause.record
@@ -206,14 +198,14 @@ class PlayedRule(NamedTuple):
             return "a Python check may answer anything"
         if has_references(self.conditions):
             return "conditions that refer to the judged call (`arg`) or to earlier outputs (`output_of`)"
-        if isinstance(record, Rule) and record.key is not None and any(each.same for each in self.requirements):
+        if isinstance(record, Precondition) and record.key is not None and self.clause.profile.follows:
             return "`same` under a `key`"
         return ""
 
     @property
     def follows(self) -> Iterator[ComparedPath]:
         """The input paths whose values it compares with those of other calls, where it judges."""
-        return self.clause.record.follows() if isinstance(self.clause.record, Rule) else iter(())
+        return self.clause.record.follows()
 
     @property
     def evidence(self) -> tuple[PriorOutput, ...]:

@@ -144,7 +144,7 @@ class _Redundancy:
         caps = clause.profile.caps
         if len(caps) != 1:
             return None
-        return caps[0], [self._kinds.of(tool, clause) for tool in caps[0].tools], getattr(clause.record, "key", None)
+        return caps[0], [self._kinds.of(tool, clause) for tool in caps[0].tools], clause.key
 
 
 def _subject(clause: Clause, kinds: CallClasses) -> tuple[object, ...] | None:
@@ -167,7 +167,7 @@ def evasion_findings(
     for clause in clauses:
         if isinstance(clause.record, Rule):
             of_clause: Iterable[ClauseGraph] = by_clause.get(clause.id, ())
-            if clause.record.key is not None:
+            if clause.key is not None:
                 record = msgspec.structs.replace(clause.record, key=None)
                 keyless = clause._replace(record=record, profile=record.profile())
                 of_clause = clause_graphs([keyless], kinds)

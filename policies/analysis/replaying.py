@@ -16,7 +16,6 @@ from .. import events as ev
 from ..errors import Violation
 from ..events.calls import Decision, ToolCall
 from ..language.conditions import is_argument, is_output, output_ref
-from ..language.selectors import ToolWhere, items_of
 from ..limits import LIMITS
 from ..monitor.monitor import Monitor
 from ..monitor.program import Program
@@ -24,7 +23,6 @@ from ..monitor.state import MonitorState
 from ..monitor.violations import REFUSES_LATER
 from ..rules.machine import Machine
 from ..rules.per_key import without_key
-from ..rules.rule import Rule
 from ..stack.merge import LimitEntry
 from ..values.globs import matcher
 from ..values.work_budget import OutOfWork
@@ -450,9 +448,8 @@ class ShortSessions:
         atoms: dict[str, list[Atom]] = {}
         shared: dict[str, None] = {}
         for each in self._naming(name):
-            record, scope = each.clause.record, each.clause.scope
             for where in each.clause.wheres:
-                if not matcher(scope.expand(where.tool))(name):
+                if not matcher(each.clause.patterns(where.tool))(name):
                     continue
                 for path, atom in atoms_of(where.where):
                     if is_argument(atom[1]):
@@ -462,8 +459,6 @@ class ShortSessions:
                     else:
                         atoms.setdefault(path, []).append(atom)
             shared |= dict.fromkeys(_compared(each))
-            if isinstance(record, Rule) and record.key is not None:
-                shared[record.key] = None
         choices = {path: candidates(found)[:MOST_VALUES] for path, found in atoms.items()}
         choices |= {path: [SHARED, *choices.get(path, ()), ANOTHER, MISSING] for path in shared}
         return [each for each in _one_by_one(choices) if isinstance(each, dict)]
@@ -501,12 +496,8 @@ def _has_finding_at_end(machine: Machine) -> bool:
 def _compared(rule: PlayedRule) -> Iterator[str]:
     """The paths of inputs whose values it compares with those of other calls."""
     yield from rule.bound_paths
-    for prior in rule.requirements:
-        yield from (same.prior_path for same in prior.same if isinstance(same.prior_path, str))
-        yield from (atom[1]["arg"] for _, atom in atoms_of(prior.output) if is_argument(atom[1]))
-        for item in items_of(prior.prior):
-            if isinstance(item, ToolWhere):
-                yield from (atom[1]["arg"] for _, atom in atoms_of(item.where) if is_argument(atom[1]))
+    yield from (path for _, path in rule.clause.record.inputs())
+    yield from (operand["arg"] for _, (_, operand) in atoms_of(rule.conditions) if is_argument(operand))
 
 
 def _references(rule: PlayedRule) -> Iterator[Any]:

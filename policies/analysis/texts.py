@@ -177,6 +177,7 @@ class _Automaton:
     def _part(self, op: Any, argument: Any, flags: int, at: int, to: int) -> None:
         name = str(op)
         if name in ("LITERAL", "NOT_LITERAL", "ANY", "IN"):
+            argument = tuple(argument) if name == "IN" else argument
             self.taking[at].append((((op, argument), flags), to))
         elif name == "AT":
             self.free[at].append((_assertion(str(argument), flags), to))
@@ -326,8 +327,7 @@ _READABLE = "z9 y-./_@:,=abcdefghijklmnopqrstuvwx" + "".join(map(chr, range(32, 
 
 def _letters(automata: Sequence[_Automaton]) -> list[str]:
     """One letter of each kind that the patterns tell apart."""
-    tests = list(dict.fromkeys((repr(test), test) for each in automata for test in _hashable(each.tests())))
-    wanted = [test for _, test in tests]
+    wanted = list(dict.fromkeys(test for each in automata for test in each.tests()))
     codes = sorted({n for test in wanted for n in _codes(test)})
     named = [chr(n) for n in codes if 0 <= n < 0xD800 or 0xE000 <= n < 0x110000]
     if any(flags & re.IGNORECASE for _, flags in wanted):
@@ -337,12 +337,6 @@ def _letters(automata: Sequence[_Automaton]) -> list[str]:
         kind = (_kind(letter), *(_takes(test, letter) for test in wanted))
         found.setdefault(kind, letter)
     return list(found.values())
-
-
-def _hashable(tests: Iterable[Test]) -> Iterator[Test]:
-    """Tests with tuples in the place of lists."""
-    for (op, argument), flags in tests:
-        yield (op, tuple(argument) if isinstance(argument, list) else argument), flags
 
 
 def _codes(test: Test) -> Iterator[int]:

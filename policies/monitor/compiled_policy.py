@@ -14,7 +14,6 @@ from ..rules.net_shorthand import net_of
 from ..rules.per_key import Keyed
 from ..rules.petri_net import Mappers, Net, NetMachine, OnResults, Validators
 from ..rules.python_check import CheckMachine
-from ..rules.rule import Rule
 from ..stack.clauses import clauses_of
 from ..stack.merge import checked_stack, effective_budgets, effective_limits
 from .limit_checker import BudgetChecker, LimitChecker
@@ -84,15 +83,15 @@ def compile_policy(
 
 def _rules(stack: Policy, attached: Mapping[str, Mapping[str, Any]]) -> Iterator[CompiledRule]:
     for number, clause in enumerate(clauses_of(stack)):
-        record, machine = clause.record, clause.machine()
+        machine = clause.machine()
         if isinstance(machine, NetMachine):
             name = machine.net.name
             hooks = {kind: functions[name] for kind, functions in attached.items() if name in functions}
             machine = machine.with_hooks(hooks) if hooks else machine
         elif isinstance(machine, CheckMachine):
             machine.rule_id = clause.id
-        elif isinstance(record, Rule) and record.key is not None:
-            machine = Keyed(machine, record.key)
+        elif clause.key is not None:
+            machine = Keyed(machine, clause.key)
         yield compiled_rule(number, clause, machine)
 
 

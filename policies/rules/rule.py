@@ -223,6 +223,10 @@ class Statement(ClauseRecord, frozen=True):
         """The input paths that it reads, each with its tools, without those of selectors."""
         yield from self.profile().inputs
 
+    def follows(self) -> Iterator[ComparedPath]:
+        """The input paths whose values it compares with those of other calls."""
+        yield from self.profile().follows
+
 
 class Rule(Statement, frozen=True, kw_only=True, tag_field="type"):
     """The fields that every rule may have; each family adds its own (one file each under `rules/`).
@@ -272,10 +276,10 @@ class Rule(Statement, frozen=True, kw_only=True, tag_field="type"):
         yield from profile.inputs
 
     def follows(self) -> Iterator[ComparedPath]:
-        """The input paths whose values it compares with those of other calls."""
+        """Its `key`, too."""
         if self.key is not None:
             yield ComparedPath(self.key)
-        yield from self.profile().follows
+        yield from super().follows()
 
 
 @cache

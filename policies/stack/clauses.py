@@ -78,6 +78,11 @@ class Clause(NamedTuple):
     line: bool = False
 
     @property
+    def key(self) -> str | None:
+        """The path whose values it applies to separately; only rules may have one."""
+        return self.record.key if isinstance(self.record, Rule) else None
+
+    @property
     def wheres(self) -> Iterator[ToolWhere]:
         """Its selectors that ask for more than a name."""
         items = (item for selector in self.profile.all() for item in items_of(selector))
