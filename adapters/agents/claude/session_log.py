@@ -26,6 +26,10 @@ OTHERS: Final = (
     *("<bash-stdout>", "<bash-stderr>", "<local-command-"),
 )
 """How texts begin that the client passes on as the user's: what subagents and others report, what commands print."""
+_NO_PERSONS: Final = ("scheduled", "auto_continuation", "task_notification", "peer", "system", "host_synthetic")
+"""Origins of prompts that nobody wrote; not every version names one."""
+SCHEDULED: Final = "scheduled_task_fire"
+"""The subtype of the line before a prompt that the model has scheduled."""
 NOT_A_MODEL = "<synthetic>"
 """The model's name in the log for messages that the client wrote itself."""
 
@@ -173,6 +177,7 @@ class _Envelope(CallResult, kw_only=True, rename=None):
     parent_call: str | None = msgspec.field(default=None, name="parent_tool_use_id")
     message: msgspec.Raw = msgspec.Raw(b"null")
     prompt_source: str | None = msgspec.field(default=None, name="promptSource")
+    turn_origin: str | None = msgspec.field(default=None, name="turnOrigin")
 
 
 class Message(msgspec.Struct, kw_only=True):
@@ -347,6 +352,7 @@ class _Reader:
         self._calls: dict[str, tuple[str, int, dict[str, Any]]] = {}
         self._asked_by: dict[str, list[str]] = {}
         self._answers: Counter[str] = Counter()
+        self._is_scheduled = False
         self._usage_at = {
             record.message.id: id(record)
             for record in found
@@ -360,6 +366,7 @@ class _Reader:
 
     def handle_line(self, record: LogRecord) -> None:
         if record.message is None:
+            self._is_scheduled = self._is_scheduled or (record.raw or {}).get("subtype") == SCHEDULED
             self.log.add(Unrecognized, at=record.at, raw=record.raw or {})
         elif record.envelope.type == "assistant":
             self._response(record, record.message)
@@ -398,9 +405,12 @@ class _Reader:
         """The author of a `user` line: the client may have added it, and the model writes a subagent's prompt."""
         if record.is_subagent:
             return "assistant"
-        line = record.envelope
+        line, scheduled = record.envelope, False
+        if line.prompt_source is not None:
+            scheduled, self._is_scheduled = self._is_scheduled, False
         own = passed_on or line.is_meta or line.is_summary or line.prompt_source == "system"
-        return "system" if own else "user"
+        by_person = not scheduled if line.turn_origin is None else line.turn_origin not in _NO_PERSONS
+        return "user" if by_person and not own else "system"
 
     def _parent(self, record: LogRecord) -> str | None:
         return record.envelope.parent_call or self._starters.get(record.envelope.agent_id or "")

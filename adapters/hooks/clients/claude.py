@@ -15,7 +15,15 @@ from proctor.policies.errors import EventError
 from proctor.policies.values.json_values import NOT_JSON
 from proctor.supervisor.errors import UsageError
 
-from ...agents.claude.session_log import OTHERS, USER_REJECTED, WOKEN, CallResult, ClaudeUsageLog, logs_below
+from ...agents.claude.session_log import (
+    OTHERS,
+    SCHEDULED,
+    USER_REJECTED,
+    WOKEN,
+    CallResult,
+    ClaudeUsageLog,
+    logs_below,
+)
 from ...kit import usage_log
 from ...kit.client_tools import HOOKED
 from .. import messages
@@ -189,7 +197,7 @@ _MARKS: Final = (b"toolDenialKind", USER_REJECTED.encode())
 _END: Final = 1 << 18
 _MOST_LOGS: Final = 16
 """Of subagents, those that wrote last."""
-_SCHEDULED: Final = b'"subtype":"scheduled_task_fire"'
+_SCHEDULED: Final = f'"subtype":"{SCHEDULED}"'.encode()
 _PROMPTED: Final = b'"promptSource":'
 
 

@@ -86,6 +86,26 @@ def test_messages_that_the_client_passes_on_are_not_the_users(
     assert [event.role for event in session.events if isinstance(event, ev.MessageSent)] == [role]
 
 
+FIRED = {"type": "system", "subtype": "scheduled_task_fire", "sessionId": "s"}
+PAY = {"type": "text", "text": "pay bob"}
+
+
+@pytest.mark.parametrize("lines", [
+    [FIRED, line("user", "1", PAY, promptSource="typed")],
+    *([line("user", "1", PAY, turnOrigin=origin)] for origin in ("scheduled", "auto_continuation", "peer")),
+])  # fmt: skip
+def test_prompts_that_no_person_wrote_are_not_the_users(
+    read_one: Callable[..., TraceSession], lines: list[dict[str, Any]]
+) -> None:
+    """A model can schedule a prompt; the client writes it like a person's, after a line or with an origin of its own.
+    The next one is the user's.
+    """
+    session = read_one(*lines, line("user", "2", PAY, promptSource="typed", turnOrigin="human"))
+
+    roles = [event.role for event in session.events if isinstance(event, ev.MessageSent)]
+    assert roles == ["system", "user"]
+
+
 def about_calls(session: TraceSession) -> list[type[ev.Event]]:
     """The types of the events about calls."""
     calls = ev.ToolCallRequested | ev.ToolCallStarted | ev.ToolCallDenied | ev.ToolCallFailed | ev.ToolCallCompleted
