@@ -11,6 +11,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 from cluster_processes import ASKING, ECHO, over, spec, waiting_approval
+from supervised import around
 
 from proctor.adapters.agents.catalog import adapter_named
 from proctor.adapters.agents.scripted.adapter import ScriptedAdapter
@@ -26,7 +27,7 @@ from proctor.supervisor import KillSwitch, MemoryStore, PolicyViolationError, Ru
 from proctor.supervisor.errors import StoreError, UsageError
 from proctor.supervisor.machine.interface import RunResult
 from proctor.supervisor.ports import store as ports
-from proctor.supervisor.ports.stored_types import ApprovalAnswer, Block, Cancel, Owner, RunInfo, UnblockStarts
+from proctor.supervisor.ports.stored_types import ApprovalAnswer, Block, Owner, RunInfo
 from proctor.supervisor.store.invariants import next_of
 from proctor.supervisor.store.maintenance import export_lines, import_lines
 
@@ -150,16 +151,14 @@ async def test_a_run_that_no_worker_can_start_is_ended_with_the_reason(
     store: SQLiteStore, wrong: dict[str, Any], reason: str
 ) -> None:
     """Whatever its adapter raises. It neither waits for ever nor ends one worker after the other."""
+    raised = {
+        **{"broken": KeyError("no such thing"), "quits": SystemExit(3)},
+        **{"mute": MuteError(), "half": ValueError("\ud800")},
+    }
 
     def made(name: str, **options: Any) -> Any:
-        if name == "broken":
-            raise KeyError("no such thing")
-        if name == "quits":
-            raise SystemExit(3)
-        if name == "mute":
-            raise MuteError
-        if name == "half":
-            raise ValueError("\ud800")
+        if name in raised:
+            raise raised[name]
         return adapter_named(name, **options)
 
     good = {"adapter": "scripted", "prompt": "Go", "options": {"script": ECHO}, "policies": ({"name": "p"},)}
@@ -197,23 +196,18 @@ async def test_frozen_starts_wait_until_the_freeze_is_lifted(
         assert {(await over(store, run.run_id)).status for run in blocked} == {"completed"}
 
 
-class BlockedBetween(MemoryStore):
-    """Starts are frozen once, just after a worker has claimed the first run."""
-
-    has_blocked = False
-
-    async def claim_run(self, run_id: str, *, epoch: int, lost: bool = False) -> RunInfo:
-        run = await super().claim_run(run_id, epoch=epoch, lost=lost)
-        if not self.has_blocked:
-            self.has_blocked = True
-            await self.send_command(Block(scope="all", value="", by="ana"))
-        return run
-
-
 @pytest.mark.parametrize("ends", [False, True])
 async def test_a_claimed_run_starts_after_a_freeze_or_ends_by_a_cancel(ends: bool) -> None:
     """It starts when the freeze is lifted, or ends at once when it is cancelled, although it was never started."""
-    store = BlockedBetween()
+    freezes = [Block(scope="all", value="", by="ana")]
+
+    async def claim_run(usual: Any, *run_id: str, **owned: Any) -> Any:
+        run = await usual(*run_id, **owned)
+        if freezes:
+            await store.send_command(freezes.pop())
+        return run
+
+    store = around(claim_run=claim_run)
     run = await enqueue(store, spec())
     async with at_work(store):
         while not await store.blocks():
@@ -227,23 +221,17 @@ async def test_a_claimed_run_starts_after_a_freeze_or_ends_by_a_cancel(ends: boo
         assert (await over(store, run.run_id)).status == "completed"
 
 
-class LetGoBefore(MemoryStore):
-    """A worker releases its run just before a command is stored."""
-
-    held: tuple[str, int] = "", 0
-
-    async def send_command(self, command: Cancel | Block | UnblockStarts) -> int:
-        await self.release_run(self.held[0], epoch=self.held[1])
-        return await super().send_command(command)
-
-
 async def test_a_run_that_its_worker_releases_before_it_reads_a_cancel_ends() -> None:
     """It has no owner then, and no worker starts it while starts are frozen."""
-    store = LetGoBefore()
+
+    async def send_command(usual: Any, command: Any) -> Any:
+        await store.release_run(run.run_id, epoch=worker.epoch)
+        return await usual(command)
+
+    store = around(send_command=send_command)
     run = await enqueue(store, spec())
     worker = await store.register(Owner(owner_id="worker"), lease_s=60)
     await store.claim_run(run.run_id, epoch=worker.epoch)
-    store.held = run.run_id, worker.epoch
 
     await OperatorService(store).cancel(run.run_id, by="ana", reason="not any more")
 
@@ -316,17 +304,15 @@ async def test_a_worker_reports_that_its_store_is_closed() -> None:
 
 async def test_a_run_whose_start_cannot_be_read_keeps_its_slot() -> None:
     """Otherwise the next one would be claimed, and wait for the slot while no other worker could have it."""
+    looks: list[str] = []
 
-    class Fails(MemoryStore):
-        looks = 0
+    async def fails(usual: Any, run_id: str) -> Any:
+        looks.append(run_id)
+        if len(looks) == 4:  # to claim it, to start it, and then whether it has started
+            raise StoreError("no")
+        return await usual(run_id)
 
-        async def run(self, run_id: str) -> RunInfo | None:
-            self.looks += 1
-            if self.looks == 4:  # to claim it, to start it, and then whether it has started
-                raise StoreError("no")
-            return await super().run(run_id)
-
-    store = Fails()
+    store = around(run=fails)
     run = await enqueue(store, spec(policy=ASKING))
     gone = await store.register(Owner(owner_id="gone"), lease_s=60)
     await store.claim_run(run.run_id, epoch=gone.epoch)
@@ -335,7 +321,7 @@ async def test_a_run_whose_start_cannot_be_read_keeps_its_slot() -> None:
     async with at_work(store, worker):
         asks = await waiting_approval(store, run.run_id)
         await anyio.wait_all_tasks_blocked()
-        assert (store.looks > 3, worker.running) == (True, 1)
+        assert (len(looks) > 3, worker.running) == (True, 1)
         await answer(store, asks.request.approval_id, ApprovalAnswer(granted=True, by="ana"))
 
 
