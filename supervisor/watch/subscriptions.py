@@ -95,7 +95,7 @@ class EventCursor(ABC):
         self._position, self._digest = position, digest
 
     async def ended(self) -> bool:
-        """Whether no more events will come."""
+        """Whether no more events will come. Raises StoreError for a run that was pruned."""
         return False
 
     def ends_with(self, event: Event) -> bool:
@@ -144,7 +144,9 @@ class SessionCursor(EventCursor):
         if self.run_id is None:
             return False
         run = await self._store.run(self.run_id)
-        return run is None or run.status not in GOING_ON
+        if run is None:
+            raise StoreError(f"run `{self.run_id}` was pruned before all its events were read", kind="no_run")
+        return run.status not in GOING_ON
 
     def ends_with(self, event: Event) -> bool:
         return self.run_id is not None and isinstance(event, TERMINAL)

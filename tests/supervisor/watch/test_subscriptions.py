@@ -381,6 +381,28 @@ async def test_a_saved_cursor_is_valid_after_its_event_was_pruned() -> None:
     assert isinstance(following[0], RecordPruned)
 
 
+async def test_a_reader_behind_its_run_learns_that_the_run_was_pruned(tmp_path: Path) -> None:
+    """Of the session and of everything, it gets the event that stands for what is gone; of the run, an error: its
+    events would seem to end before they do.
+    """
+    async with SQLiteStore(tmp_path / "runs.db") as store:
+        await write(store, 3, "s")
+        await store.append([RunCancelled(session_id="s", run_id="r_s")])
+        hub = Subscriptions(store)
+        async with (
+            hub.subscribe(session_id="s") as session,
+            hub.subscribe() as everything,
+            hub.subscribe(run_id="r_s", after=1) as run,
+        ):
+            await store.prune(RecordPruned(session_id="s", at=datetime.now(UTC)), up_to=4)
+            for events in (session, everything):
+                pruned = await anext(events)
+                assert isinstance(pruned, RecordPruned)
+                assert (pruned.seq, pruned.last_seq) == (5, 4)
+            with pytest.raises(StoreError, match="run `r_s` was pruned"):
+                await anext(run)
+
+
 @pytest.mark.parametrize("grown", [0, 9])
 async def test_a_subscriber_misses_nothing_after_an_older_copy_replaced_the_store(grown: int) -> None:
     """Also if other subscribers have not noticed yet, and whether or not the copy has more events by now."""
