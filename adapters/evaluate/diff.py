@@ -15,7 +15,7 @@ from proctor.policies.events.run_context import RunContext
 from proctor.policies.monitor.compiled_policy import CompiledPolicy
 
 from ..kit.display_text import escape_control
-from .judge import CallLine, SessionReport, by_call, call_lines, in_words, judge_session, whose
+from .judge import CallLine, SessionReport, by_call, call_lines, fails, in_words, judge_session, whose
 
 if TYPE_CHECKING:
     from ..traces import TraceSession
@@ -63,7 +63,7 @@ class SessionChange(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         session: The session's id.
         source: The file it is from.
-        old_passed: Whether the session passed under the old policy.
+        old_passed: Whether the session passed under the old policy, as in `eval`: nothing was denied or cancelled.
         new_passed: Whether it passes under the new policy.
         calls: The calls that are decided differently.
         whose: The user, role, tenant and labels, if recorded.
@@ -92,8 +92,8 @@ def compare_sessions(
         yield SessionChange(
             session=session.id,
             source=session.source,
-            old_passed=before.passed,
-            new_passed=after.passed,
+            old_passed=not fails(found.action for found in before.violations),
+            new_passed=not fails(found.action for found in after.violations),
             calls=tuple(_changes(session, before, after)),
             whose=whose(session),
         )

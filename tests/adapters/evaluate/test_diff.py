@@ -43,6 +43,22 @@ def test_calls_decided_differently_are_named_with_the_difference(
     assert found.differs is bool(changes)
 
 
+@pytest.mark.parametrize(("old", "new", "passed"), [
+    ("warn", "deny", (True, False)),
+    ("request_approval", "cancel", (True, False)),
+    ("deny", "warn", (False, True)),
+    ("warn", "request_approval", (True, True)),
+])  # fmt: skip
+def test_a_session_passes_under_a_policy_as_it_does_in_eval(
+    make_session: MakeSession, policy: Compile, old: str, new: str, passed: tuple[bool, bool]
+) -> None:
+    """A warning fails no session, so that a rule that denies after it warned is found to."""
+    rules = policy(block("bash", old)), policy(block("bash", new))
+    (found,) = compare_sessions(*rules, [make_session("bash")])
+
+    assert (found.old_passed, found.new_passed) == passed
+
+
 @pytest.mark.parametrize("between", [{"type": "tool_call_completed", "tool_call_id": "c"}, {"type": "run_started"}])
 def test_a_reused_id_is_another_call(make_session: MakeSession, policy: Compile, between: dict[str, Any]) -> None:
     """Each call is compared with itself, although both policies deny the later one."""
