@@ -243,7 +243,7 @@ _COPILOT_TASK = ("prompt", "description", "agent_type", "name", "model", "reason
 HOOKED: Final[dict[str, tuple[Tool, ...]]] = {
     "claude": CLAUDE_TOOLS,
     "codex": (
-        tool("Bash", "bash", "command"),
+        tool("Bash", "bash", "command", "workdir"),
         replace(APPLY_PATCH, takes=("changes", "command")),
         *(
             replace(each, synonyms=(f"collaboration{each.name}",)) if each.name in _CODEX_COLLABORATION else each

@@ -58,6 +58,8 @@ def read(data: bytes) -> messages.HookInput:
     if message.tool_name == "apply_patch" and isinstance(patch := tool_input.get("command"), str):
         tool_input = {**tool_input, "changes": certain_changes_of(patch)}
     result = message.tool_response
+    if EVENTS.get(message.event) in ("call", "completed") and message.tool_name == "Bash":
+        tool_input = {**tool_input, **_folder(message)}
     of_server = message.tool_name.startswith("mcp__") and isinstance(result, dict)
     changed: dict[str, Any] = {
         "tool_input": tool_input,
@@ -137,6 +139,33 @@ def _payloads(log: str, *marks: str, last: int | None = None) -> Iterator[_Paylo
     return (line.payload for line in _lines(log, *marks, last=last))
 
 
+class _Written(msgspec.Struct, frozen=True):
+    sandbox_permissions: str = "use_default"
+    workdir: str | None = None
+
+
+def _folder(message: _Input) -> dict[str, str]:
+    """The folder that a command names, which no hook says: by the model's call in the log. What a script of the model
+    wrote is not known.
+    """
+    log, call_id = message.transcript_path or "", message.tool_use_id
+    if not log or call_id.startswith(FROM_SCRIPT):
+        return {}
+    wait_s = WAIT_S if EVENTS[message.event] == "call" else 0
+    written = messages.awaited(lambda: _written(log, call_id), lambda found: found is not None, wait_s)
+    return {"workdir": written.workdir} if written is not None and written.workdir else {}
+
+
+def _written(log: str, call_id: str) -> _Written | None:
+    """What the model wrote of a command, the latest of this id; None if the log does not say."""
+    found = None
+    for line in _payloads(log, call_id, last=_END):
+        if line.type == "function_call" and line.call_id == call_id:
+            with suppress(msgspec.MsgspecError):
+                found = msgspec.json.decode(line.arguments, type=_Written)
+    return found
+
+
 def _exit_code(given: messages.HookInput) -> int | None:
     """That of a command, which the client logs as it starts the hook; of any other tool that ran, 0."""
     if given.tool_name != "Bash":
@@ -187,21 +216,13 @@ def _may_leave_sandbox(given: messages.HookInput, call_id: str) -> bool:
     """
     if given.tool_name != "Bash":
         return False
-    sandbox, arguments = "", ""
-    for line in _payloads(given.transcript_path, '"turn_context"', call_id, last=_END):
+    sandbox = ""
+    for line in _payloads(given.transcript_path, '"turn_context"', last=_END):
         sandbox = line.sandbox_policy.type or sandbox
-        if line.type == "function_call" and line.call_id == call_id:
-            arguments = line.arguments
     if sandbox == "danger-full-access":  # there is none
         return False
-    try:
-        return msgspec.json.decode(arguments, type=_Written).sandbox_permissions != _Written().sandbox_permissions
-    except msgspec.MsgspecError:
-        return True
-
-
-class _Written(msgspec.Struct, frozen=True):
-    sandbox_permissions: str = "use_default"
+    written = _written(given.transcript_path, call_id)
+    return written is None or written.sandbox_permissions != _Written().sandbox_permissions
 
 
 def _scripts(given: messages.HookInput) -> frozenset[str]:
@@ -344,6 +365,7 @@ CODEX: Final = messages.HookClient(
     hears="call",
     may_leave_sandbox=_may_leave_sandbox,
     exit_code=_exit_code,
+    own_inputs={"Bash": ("workdir",)},
     failed=_failed,
     scripts=_scripts,
     continues=_continues,
@@ -352,7 +374,7 @@ CODEX: Final = messages.HookClient(
     usage=CodexUsageLog,
     permissions=_permissions,
     fails_open=(
-        "the folder that a command names (`workdir`) is in no hook",
+        "the folder that a command names (`workdir`) isn't known in a script, or without a log",
         messages.NOT_STARTED,
         *_UNHEARD.values(),
         "untrusted hooks are skipped, and a folder's own hooks while the folder isn't trusted",

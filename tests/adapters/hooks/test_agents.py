@@ -678,6 +678,24 @@ def test_the_outcome_of_a_codex_command_is_that_in_its_log(agent: Any) -> None:
 
 
 @only_codex
+def test_the_folder_that_a_codex_command_names_is_that_in_its_log(agent: Any) -> None:
+    """Its hooks do not have it. A relative one is in the working folder."""
+    denied = "{tool: bash, where: [{path: $.workdir, within: kept}]}"
+    agent.install(policy=f"{{name: p, on_violation: deny, tool_rules: [{{deny: [{denied}]}}]}}")
+    for name in ("kept", "free"):
+        (agent.cwd / name).mkdir()
+    folders = [agent.cwd / "kept", "free/../kept", "free", None]
+    for folder in folders:
+        agent.run([("Bash", {"command": "touch made", **({"workdir": str(folder)} if folder else {})})])
+    rows = stored_rows(agent.store, "SELECT data FROM events WHERE type = 'tool_call_started' ORDER BY position")
+
+    assert sorted(str(file.relative_to(agent.cwd)) for file in agent.cwd.rglob("made")) == ["free/made", "made"]
+    ends = recorded(agent.store, "tool_call_denied", "tool_call_completed", "policy_violation", "tool_call_failed")
+    assert ends == [*(["policy_violation", "tool_call_denied"] * 2), *(["tool_call_completed"] * 2)]
+    assert [json.loads(data)["tool_input"].get("workdir") for (data,) in rows] == ["free", None]
+
+
+@only_codex
 def test_a_codex_patch_that_does_not_apply_has_failed_before_the_next_call(agent: Any) -> None:
     """No hook reports it. A command that is still running has not failed."""
     agent.install(policy="{name: p, on_violation: deny, rules: [{type: circuit_breaker, consecutive: 2}]}")
