@@ -1,4 +1,4 @@
 """Agents of the OpenAI Agents SDK."""
 
-ROOMS = ("adapter", "session", "hooks", "gated_agents")
+ROOMS = ("adapter", "session", "gated_agents", "hooks")
 """Top first: each imports only those below it."""

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from agents import (
     Agent,
@@ -18,7 +18,6 @@ from agents import (
     LocalShellTool,
     RunContextWrapper,
     ShellTool,
-    ToolInputGuardrail,
 )
 from agents.editor import ApplyPatchOperation, ApplyPatchResult
 from agents.tool import ShellCallOutcome, ShellCommandOutput, ShellResult, Tool
@@ -29,34 +28,24 @@ from proctor.supervisor.run.tasks import tool_error
 from ...kit.function_tools import OPENAI_AGENTS, own_tools
 from ...kit.values import to_jsonable
 from ..loop.gate import ToolRefused
+from .hooks import NAME, ToolGuard, is_held
 
 T = TypeVar("T", bound=Tool)
-Hold: TypeAlias = Callable[[str, dict[str, Any], Callable[[], Any], str | None], Awaitable[Any]]
-"""Proposes a call (tool, input, function, id) to the gate and runs it; raises ToolRefused."""
 _Call: TypeAlias = tuple[str, dict[str, Any], str | None]
 _patching: ContextVar[str | None] = ContextVar("proctor_patching", default=None)
 """The call whose patches this code applies, which the SDK does not pass to an editor."""
 
 
-def is_held(tool: Tool) -> bool:
-    """Whether calls of such a tool can be held. A computer's cannot, as the SDK has no result for a denied action
-    that answers with a screenshot.
-    """
-    return isinstance(tool, LocalShellTool | ApplyPatchTool | CustomTool) or (
-        isinstance(tool, ShellTool) and tool.executor is not None
-    )
-
-
-def held(tool: Tool, hold: Hold) -> Tool:
+def held(tool: Tool, guard: ToolGuard) -> Tool:
     """A copy of a tool whose code asks first; the tool itself if it cannot, or already does."""
     if isinstance(tool, LocalShellTool):
-        return _with(tool, executor=_Asks(tool.executor, _local_shell, str, hold))
+        return _with(tool, executor=_Asks(tool.executor, _local_shell, str, guard))
     if isinstance(tool, ShellTool) and tool.executor is not None:
-        return _with(tool, executor=_Asks(tool.executor, _shell, _exited, hold))
+        return _with(tool, executor=_Asks(tool.executor, _shell, _exited, guard))
     if isinstance(tool, ApplyPatchTool):
-        return _with(tool, editor=_Editor(tool.editor, hold), needs_approval=_noting(tool.needs_approval))
+        return _with(tool, editor=_Editor(tool.editor, guard), needs_approval=_noting(tool.needs_approval))
     if isinstance(tool, CustomTool):
-        return _with(tool, on_invoke_tool=_Asks(tool.on_invoke_tool, _custom, str, hold))
+        return _with(tool, on_invoke_tool=_Asks(tool.on_invoke_tool, _custom, str, guard))
     return tool
 
 
@@ -83,12 +72,12 @@ class _Asks:
     _act: Callable[..., Any]
     _call_of: Callable[..., _Call]
     _refusal: Callable[[str], Any]
-    _hold: Hold
+    _guard: ToolGuard
 
     async def __call__(self, *given: Any) -> Any:
         name, tool_input, call_id = self._call_of(*given)
         try:
-            return await self._hold(name, tool_input, lambda: self._act(*given), call_id)
+            return await self._guard.hold(name, tool_input, lambda: self._act(*given), call_id)
         except ToolRefused as refusal:
             return self._refusal(refusal.tell_model)
 
@@ -96,10 +85,10 @@ class _Asks:
 class _Editor:
     """An editor that asks before each operation of a patch; operations of one call ask one after another."""
 
-    def __init__(self, editor: Any, hold: Hold) -> None:
-        self.create_file = _Asks(editor.create_file, _patch, _not_applied, hold)
-        self.update_file = _Asks(editor.update_file, _patch, _not_applied, hold)
-        self.delete_file = _Asks(editor.delete_file, _patch, _not_applied, hold)
+    def __init__(self, editor: Any, guard: ToolGuard) -> None:
+        self.create_file = _Asks(editor.create_file, _patch, _not_applied, guard)
+        self.update_file = _Asks(editor.update_file, _patch, _not_applied, guard)
+        self.delete_file = _Asks(editor.delete_file, _patch, _not_applied, guard)
 
 
 def _local_shell(request: Any) -> _Call:
@@ -142,27 +131,15 @@ def _noting(own: Any) -> Callable[[Any, Any, str], Awaitable[bool]]:
     return needs_approval
 
 
-NAME: Final = "proctor"
-"""The name of the guardrails that ask."""
-OnFailure = Callable[[Exception], None]
-GuardOf = Callable[[FunctionTool | None], ToolInputGuardrail[Any]]
-"""Makes the guardrail that asks the gate for one tool; None is any tool of an MCP server."""
-
-
 @dataclass(eq=False)
 class GatedAgents:
-    """One copy of each agent a run meets, with everything it can hand over to.
-
-    `hold` proposes the calls of the caller's own code. `failed` is called, in the tool's task, with an exception that
-    the SDK turns into a result. `narrowed` wraps an agent's model, so that it is offered only the tools that could be
-    called.
+    """One copy of each agent a run meets, with everything it can hand over to; `narrowed` wraps an agent's model, so
+    that it is offered only the tools that could be called.
 
     # INVARIANT: a copy's function tools ask the gate last, when every guardrail of the caller has passed.
     """
 
-    _guard_of: GuardOf
-    _hold: Hold
-    _failed: OnFailure
+    _guard: ToolGuard
     _narrowed: Callable[[Any], Any] | None
     _copies: dict[int, tuple[Agent[Any], Agent[Any]]] = field(default_factory=dict)
 
@@ -182,11 +159,11 @@ class GatedAgents:
     def gated(self, tool: Tool) -> Tool:
         """The tool, made to ask first."""
         if not isinstance(tool, FunctionTool):
-            return held(tool, self._hold)
+            return held(tool, self._guard)
         if any(guard.name == NAME for guard in tool.tool_input_guardrails or ()):
             return tool
         changes: dict[str, Any] = {
-            "tool_input_guardrails": [*(tool.tool_input_guardrails or ()), self._guard_of(tool)]
+            "tool_input_guardrails": [*(tool.tool_input_guardrails or ()), self._guard.of(tool)]
         }
         if tool.timeout_seconds is not None:
             changes["timeout_error_function"] = self._reporting(tool.timeout_error_function or _timed_out)
@@ -212,16 +189,16 @@ class GatedAgents:
     def _server(self, server: Any) -> Any:
         """A copy that shares the open connection, with guardrails, which the SDK takes from the server."""
         made = copy.copy(server)
-        made.tool_input_guardrails = [*(server.tool_input_guardrails or ()), self._guard_of(None)]
+        made.tool_input_guardrails = [*(server.tool_input_guardrails or ()), self._guard.of(None)]
 
         async def call_tool(*args: Any, **kwargs: Any) -> Any:
             try:
                 result = await server.call_tool(*args, **kwargs)
             except Exception as error:
-                self._failed(error)
+                self._guard.failed(error)
                 raise
             if getattr(result, "is_error", getattr(result, "isError", False)):
-                self._failed(RuntimeError(f"the server said that it failed: {to_jsonable(result.content)}"))
+                self._guard.failed(RuntimeError(f"the server said that it failed: {to_jsonable(result.content)}"))
             return result
 
         made.call_tool = call_tool
@@ -229,7 +206,7 @@ class GatedAgents:
 
     def _reporting(self, own: Callable[..., Any]) -> Callable[..., Any]:
         async def reported(context: Any, error: Exception) -> Any:
-            self._failed(error)
+            self._guard.failed(error)
             text = own(context, error)
             return await text if inspect.isawaitable(text) else text
 

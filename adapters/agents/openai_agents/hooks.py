@@ -10,7 +10,10 @@ from typing import Any, Final
 
 from agents import (
     Agent,
+    ApplyPatchTool,
+    CustomTool,
     FunctionTool,
+    LocalShellTool,
     RunContextWrapper,
     RunHooks,
     ShellTool,
@@ -33,7 +36,6 @@ from ...kit.client_tools import mcp_tool_name
 from ...kit.trace_lines import tool_input
 from ...kit.values import is_finite, to_jsonable
 from ..loop.gate import LoopGate, ToolRefused
-from .gated_agents import NAME, is_held
 
 
 class UnreadableArgumentsError(ValueError):
@@ -90,6 +92,8 @@ def _schema(function: Callable[..., Any]) -> FuncSchema:
     return function_schema(function, use_docstring_info=False, strict_json_schema=False)
 
 
+NAME: Final = "proctor"
+"""The name of the guardrails that ask."""
 _OTHER_INPUT: Final = "another input was allowed, and this SDK cannot change one"
 
 
@@ -204,6 +208,15 @@ def _ungated(fields: dict[str, Any], kind: str, gate: LoopGate) -> Iterator[Even
     elif kind in HOSTED:
         output = fields.get("output") or fields.get("results") or fields.get("result") or fields.get("status")
         yield call.ended(output, failed=False)
+
+
+def is_held(tool: Tool) -> bool:
+    """Whether calls of such a tool can be held. A computer's cannot, as the SDK has no result for a denied action
+    that answers with a screenshot.
+    """
+    return isinstance(tool, LocalShellTool | ApplyPatchTool | CustomTool) or (
+        isinstance(tool, ShellTool) and tool.executor is not None
+    )
 
 
 class Reporting(RunHooks[Any]):

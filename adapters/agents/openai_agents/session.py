@@ -38,7 +38,7 @@ class SupervisedRun:
         self._guard = ToolGuard(gate)
         self._narrowing = Narrowing(gate) if narrows else None
         narrowed = self._narrowing.model if self._narrowing else None
-        self._gated_agents = GatedAgents(self._guard.of, self._guard.hold, self._guard.failed, narrowed)
+        self._gated_agents = GatedAgents(self._guard, narrowed)
 
     def taken_over(self, agent: Agent[Any], options: dict[str, Any]) -> Agent[Any]:
         """The gated copy of an agent; `options` are changed so that its run is reported here."""
