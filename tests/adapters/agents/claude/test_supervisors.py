@@ -59,25 +59,6 @@ def test_a_call_approved_by_another_process_runs_with_exactly_the_input_it_showe
     assert sorted(path.name for path in processes.bench.cwd.iterdir()) == ["asked.txt", "written.txt"]
 
 
-def test_of_two_concurrent_answers_one_counts(processes: ClaudeProcesses) -> None:
-    """One process approves and the other declines, repeatedly. The call runs exactly if the approval was first."""
-    api, rounds = processes.bench.api, range(5)
-    api.say(*(api.reply(api.bash(f"touch {number}.txt")) for number in rounds), api.reply(api.text("done")))
-    run, yes, no = processes.supervisor(), processes.orchestrator("yes"), processes.orchestrator("no")
-    expected = []
-    for number in rounds:
-        assert yes.next_line() == no.next_line()
-        for person, granted in ((yes, True), (no, False)) if number % 2 else ((no, False), (yes, True)):
-            person.send(granted)
-        first, second = yes.next_line(), no.next_line()
-        assert sorted([*first, *second]) == ["recorded", "refused", "state", "why"]
-        assert {first.get("refused"), second.get("refused")} == {None, "answered"}
-        expected += [f"{number}.txt"] if "state" in first else []
-
-    assert run.next_line() == {"status": "completed", "output": "done"}
-    assert sorted(path.name for path in processes.bench.cwd.iterdir()) == expected
-
-
 def test_a_killed_approving_process_loses_no_request_and_no_answer(processes: ClaudeProcesses) -> None:
     """Killed before its answer, the next process is asked. Killed after it, the answer counts once."""
     api = processes.bench.api
