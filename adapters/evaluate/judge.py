@@ -448,7 +448,7 @@ def call_lines(events: list[ev.Event]) -> list[CallLine]:
             open.clear()
         elif isinstance(event, ev.ToolCallRequested | ev.ToolCallStarted):
             line = open.get(event.tool_call_id)
-            if line is None:
+            if line is None or (line.fate == "denied" and isinstance(event, ev.ToolCallRequested)):
                 line = open[event.tool_call_id] = CallLine(
                     position=len(lines) + 1,
                     seq=event.seq,

@@ -59,12 +59,16 @@ def test_a_session_passes_under_a_policy_as_it_does_in_eval(
     assert (found.old_passed, found.new_passed) == passed
 
 
-@pytest.mark.parametrize("between", [{"type": "tool_call_completed", "tool_call_id": "c"}, {"type": "run_started"}])
-def test_a_reused_id_is_another_call(make_session: MakeSession, policy: Compile, between: dict[str, Any]) -> None:
+@pytest.mark.parametrize(("kind", "between"), [
+    ("tool_call_started", {"type": "tool_call_completed", "tool_call_id": "c"}),
+    ("tool_call_started", {"type": "run_started"}),
+    ("tool_call_requested", {"type": "tool_call_denied", "tool_call_id": "c"}),
+])  # fmt: skip
+def test_a_reused_id_is_another_call(
+    make_session: MakeSession, policy: Compile, kind: str, between: dict[str, Any]
+) -> None:
     """Each call is compared with itself, although both policies deny the later one."""
-    first, later = (
-        {"type": "tool_call_started", "tool_call_id": "c", "tool_name": tool} for tool in ("bash", "mail")
-    )
+    first, later = ({"type": kind, "tool_call_id": "c", "tool_name": tool} for tool in ("bash", "mail"))
     session = make_session(first, between, later)
     old, new = policy(block("bash"), block("mail")), policy(block("mail"))
     (found,) = compare_sessions(old, new, [session])
