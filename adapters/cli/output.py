@@ -318,12 +318,10 @@ def written_to(output: str | None) -> Iterator[None]:
             sys.stdout.flush()
         return
     with replaced(output) as file:
-        printed = _Printed(file, "utf-8", "backslashreplace", write_through=True)
+        printed = io.TextIOWrapper(file, "utf-8", "backslashreplace", write_through=True)
         with redirect_stdout(printed):
             yield
         printed.detach()
-        if printed.error is not None:
-            raise printed.error
 
 
 class _Lenient(io.FileIO):
@@ -491,25 +489,3 @@ class ReportFiles:
         for path, _, document in self._wanted:
             with replaced(path) as file:
                 file.write(document())
-
-
-class _Printed(io.TextIOWrapper):
-    """Output written to a file. An error is kept, even if the code that printed ignores it."""
-
-    error: OSError | None = None
-
-    def write(self, text: str, /) -> int:
-        with self._remembering():
-            return super().write(text)
-
-    def flush(self) -> None:
-        with self._remembering():
-            super().flush()
-
-    @contextmanager
-    def _remembering(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            self.error = error
-            raise
