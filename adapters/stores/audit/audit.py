@@ -57,8 +57,8 @@ def _audit(source: AuditSource, path: str, anchor: Heads | None) -> AuditReport:
     verifier = Verifier(anchor)
     if anchor is not None and anchor.store_id != source.store_id:
         verifier.find("integrity", "replaced", "this is not the store that the checkpoint is of")
-    given = list(source.orders)
-    lists = Lists(answers_in(given))
+    commands = list(source.commands)
+    lists = Lists(answers_in(commands))
     for record in source.records:
         verifier.apply(record)
         lists.apply(record)
@@ -70,8 +70,8 @@ def _audit(source: AuditSource, path: str, anchor: Heads | None) -> AuditReport:
     lists.check(verifier, source.runs, source.approvals)
     lists.check_marks(verifier, source.seals.get(RUNS))
     lists.check_sessions(verifier, source.sessions)
-    orders = CommandVerifier(verifier, msgspec.UNSET if anchor is None else anchor.orders)
-    orders.check(given, source.blocks)
+    command_verifier = CommandVerifier(verifier, anchor)
+    command_verifier.check(commands, source.blocks)
     for message in source.changed:
         verifier.find("integrity", "list_changed", message)
     made_at = datetime.now(UTC).isoformat(timespec="seconds")
@@ -90,7 +90,7 @@ def _audit(source: AuditSource, path: str, anchor: Heads | None) -> AuditReport:
             records=verifier.records,
             made_at=made_at,
             sessions=tuple(verifier.heads()),
-            orders=orders.head,
+            orders=command_verifier.head,
         ),
     )
 

@@ -221,16 +221,16 @@ class Lists:
         self._approvals.note(event)
         if asks(event) and is_new:
             self._requests[event.approval_id] = event
-            order = self._answers.get(event.approval_id)
-            if order is not None and order.at is not None:
+            given = self._answers.get(event.approval_id)
+            if given is not None and given.at is not None:
                 with suppress(StoreError):
-                    self._approvals.answer(event.approval_id, order.answer, order.at, instruct=True)
+                    self._approvals.answer(event.approval_id, given.answer, given.at, instruct=True)
 
     def check(self, verifier: Verifier, runs: Iterable[ListedRun], approvals: Iterable[ListedApproval]) -> None:
         """Find rows that differ from the records, and rows that are missing."""
         for run_id, read in self._runs.items():
             for code, seq, message in read.flaws if read.session_id not in verifier.lacking else ():
-                verifier.find("integrity", code, f"run `{run_id}` {message}", session_id=read.session_id, seq=seq)
+                verifier.find("integrity", code, f"run `{run_id}` {message}", read.session_id, seq)
         self._check_runs(verifier, runs)
         self._check_approvals(verifier, approvals)
 
@@ -243,8 +243,8 @@ class Lists:
             self._check_run(verifier, run, gone)
         for run_id in sorted(left):
             self._marks_left ^= run_mark(run_id)
-            place = {"session_id": self._runs[run_id].session_id, "seq": self._runs[run_id].first_seq}
-            verifier.find("completeness", "not_listed", f"run `{run_id}` is in the record and in no list", **place)
+            place = self._runs[run_id].session_id, self._runs[run_id].first_seq
+            verifier.find("completeness", "not_listed", f"run `{run_id}` is in the record and in no list", *place)
 
     def _check_approvals(self, verifier: Verifier, approvals: Iterable[ListedApproval]) -> None:
         missing = {id for id, event in self._requests.items() if event.session_id not in verifier.lacking}
@@ -252,9 +252,9 @@ class Lists:
             missing.discard(approval.approval_id)
             self._check_approval(verifier, approval)
         for approval_id in sorted(missing):
-            place = {"session_id": self._requests[approval_id].session_id, "seq": self._requests[approval_id].seq}
+            place = self._requests[approval_id].session_id, self._requests[approval_id].seq
             message = f"approval `{approval_id}` is in the record and in no list"
-            verifier.find("integrity", "list_changed", message, **place)
+            verifier.find("integrity", "list_changed", message, *place)
 
     def check_marks(self, verifier: Verifier, marked: int | None) -> None:
         """Find runs without records that were removed from the list or added by hand."""
@@ -273,15 +273,15 @@ class Lists:
             for name, (shown, own) in pairs.items() if session_id not in gone else ():
                 if shown != own:
                     message = f"the {name} is `{shown}` in the list; its record says `{own}`"
-                    verifier.find("integrity", "list_changed", message, session_id=session_id, seq=0)
+                    verifier.find("integrity", "list_changed", message, session_id)
 
     def _check_run(self, verifier: Verifier, run: ListedRun, gone: set[str]) -> None:
         read = self._runs.get(run["run_id"]) or _Run(run["session_id"], 0, TokenMeter())
         seq = run["ended_seq"]
-        place = {"session_id": run["session_id"], "seq": seq if isinstance(seq, int) else 0}
+        place = run["session_id"], seq if isinstance(seq, int) else 0
         if not read.ended and run["status"] in records.ENDINGS.values() and read.session_id not in gone:
             message = f"run `{run['run_id']}` has {run['status']}, and its end is not there"
-            verifier.find("completeness", "end_missing", message, **place)
+            verifier.find("completeness", "end_missing", message, *place)
             return
         created = _created(run)
         differences: Iterable[str] = ()
@@ -290,26 +290,26 @@ class Lists:
         elif read.session_id not in gone | verifier.lacking:
             differences = _differences(run, read, created)
         for message in differences:
-            verifier.find("integrity", "list_changed", f"run `{run['run_id']}` {message}", **place)
+            verifier.find("integrity", "list_changed", f"run `{run['run_id']}` {message}", *place)
 
     def _check_approval(self, verifier: Verifier, approval: ListedApproval) -> None:
         stored, event = self._approvals.stored.get(approval.approval_id), self._requests.get(approval.approval_id)
-        place = {"session_id": approval.session_id, "seq": 0 if event is None else event.seq}
+        place = approval.session_id, 0 if event is None else event.seq
         name = f"approval `{approval.approval_id}`"
         if stored is None or event is None:
             message = f"{name} is listed as {approval.state}; its record says asked for nowhere"
-            verifier.find("integrity", "list_changed", message, **place)
+            verifier.find("integrity", "list_changed", message, *place)
             return
         given = (event.session_id, event.seq, event.run_id, event.held, event.ran)
         listed = (approval.session_id, approval.seq, approval.run_id, approval.held, approval.ran)
         if listed != given:
-            verifier.find("integrity", "list_changed", f"{name} is listed for another request than its own", **place)
+            verifier.find("integrity", "list_changed", f"{name} is listed for another request than its own", *place)
         if approval.state != stored.state:
             message = f"{name} is listed as {approval.state}; its record says {stored.state}"
-            verifier.find("integrity", "list_changed", message, **place)
+            verifier.find("integrity", "list_changed", message, *place)
         elif not _has_decision(approval, stored):
             message = f"{name} was answered otherwise than it is listed: by whom, what, or when"
-            verifier.find("integrity", "list_changed", message, **place)
+            verifier.find("integrity", "list_changed", message, *place)
 
 
 def _has_decision(approval: ListedApproval, stored: StoredApproval) -> bool:

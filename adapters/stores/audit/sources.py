@@ -25,7 +25,7 @@ APPROVALS = (
     "SELECT approval_id, coalesce(CAST(session_id AS TEXT), ''), approvals.seq, run_id, state, held, ran, answer,"
     " answered_at, recorded FROM approvals LEFT JOIN sessions ON key = session_key"
 )
-ORDERS = "SELECT number, data FROM instructions ORDER BY number"
+COMMANDS = "SELECT number, data FROM instructions ORDER BY number"
 SESSIONS = "SELECT CAST(session_id AS TEXT), provider, provider_session_id FROM sessions"
 BLOCKS = "SELECT number, scope, value FROM blocks"
 
@@ -42,7 +42,7 @@ class AuditSource(NamedTuple):
     runs: Iterable[ListedRun]
     approvals: Iterable[ListedApproval]
     sessions: Iterable[tuple[str, str, str | None]]
-    orders: Iterable[tuple[int, bytes]]
+    commands: Iterable[tuple[int, bytes]]
     blocks: Iterable[tuple[int, str, str]]
     planted: Iterable[tuple[str, str]]
     changed: Iterable[str]
@@ -81,7 +81,7 @@ def source_of(
         runs=runs_of(tables, dialect),
         approvals=(ListedApproval(*row) for row in tables.rows(APPROVALS)),
         sessions=tables.rows(SESSIONS),
-        orders=((number, as_bytes(data)) for number, data in tables.rows(ORDERS)),
+        commands=((number, as_bytes(data)) for number, data in tables.rows(COMMANDS)),
         blocks=tables.rows(BLOCKS),
         planted=planted,
         changed=changed,
@@ -102,7 +102,7 @@ def changed(tables: Tables, notes: Iterable[tuple[str, str, bytes]] = ()) -> Ite
         "SELECT run_id, epoch FROM runs WHERE epoch != 0 AND epoch NOT IN (SELECT epoch FROM owners)"
     ):
         yield f"run `{run_id}` has an owner {epoch} that is not there"
-    found[schema.COMMANDS] = all_marks(command_mark(number, as_bytes(data)) for number, data in tables.rows(ORDERS))
+    found[schema.COMMANDS] = all_marks(command_mark(number, as_bytes(data)) for number, data in tables.rows(COMMANDS))
     found[schema.NOTES] = all_marks(note_mark(session_id, name, as_bytes(data)) for session_id, name, data in notes)
     found[schema.BUDGETS] = yield from _budgets_changed(tables)
     seals = seals_of(tables)

@@ -8,7 +8,7 @@ from datetime import datetime
 from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -36,10 +36,13 @@ class StoredRecord(NamedTuple):
     digest: bytes
 
 
+About: TypeAlias = Literal["integrity", "completeness"]
+
+
 class AuditFinding(msgspec.Struct, frozen=True, kw_only=True):
     """Something that was changed (`integrity`) or is missing (`completeness`)."""
 
-    about: Literal["integrity", "completeness"]
+    about: About
     code: str
     message: str
     session_id: str = ""
@@ -100,12 +103,11 @@ class Verifier:
         session = self._sessions.get(session_id)
         return 0 if session is None else session.seq
 
-    def find(self, about: Literal["integrity", "completeness"], code: str, message: str, **place: object) -> None:
-        """Add a finding."""
+    def find(self, about: About, code: str, message: str, session_id: str = "", seq: int = 0) -> None:
+        """Add a finding, about a record or a session if one is given."""
         if len(self.findings) < MOST_FINDINGS:
-            self.findings.append(
-                msgspec.convert({"about": about, "code": code, "message": message, **place}, AuditFinding)
-            )
+            found = AuditFinding(about=about, code=code, message=message, session_id=session_id, seq=seq)
+            self.findings.append(found)
         else:
             self.more += 1
 
@@ -113,8 +115,8 @@ class Verifier:
         """Verify a record."""
         self.records += 1
         if record.position <= self.last_position:
-            place = {"session_id": record.session_id, "seq": record.seq}
-            self.find("integrity", "uncounted", f"a record has number {record.position}; the first is 1", **place)
+            place = record.session_id, record.seq
+            self.find("integrity", "uncounted", f"a record has number {record.position}; the first is 1", *place)
         self.last_position = record.position
         session = self._sessions.get(record.session_id)
         if session is None:
@@ -128,24 +130,24 @@ class Verifier:
         """Find what the anchor lists and no record has."""
         for head in self._anchored.values():
             seq = self.last_seq(head.session_id)
-            place = {"session_id": head.session_id, "seq": head.seq}
+            place = head.session_id, head.seq
             if seq == 0:
-                self.find("completeness", "session_missing", "the session is missing; the checkpoint has it", **place)
+                self.find("completeness", "session_missing", "the session is missing; the checkpoint has it", *place)
             elif seq < head.seq:
                 self.find(
                     "completeness",
                     "cut_off",
                     f"the record ends at {seq}; it went to {head.seq} when anchored",
-                    **place,
+                    *place,
                 )
 
     def _read(self, record: StoredRecord) -> _Known | None:
         """The record's values, if its row has the same."""
-        place = {"session_id": record.session_id, "seq": record.seq}
+        place = record.session_id, record.seq
         try:
             written = _decode(record.data)
         except NOT_JSON:
-            self.find("integrity", "unreadable", "the record is not an event", **place)
+            self.find("integrity", "unreadable", "the record is not an event", *place)
             return None
         pairs = {
             "session": (written.session_id, record.session_id),
@@ -157,36 +159,36 @@ class Verifier:
         }
         for name, (own, row) in pairs.items():
             if own != row:
-                self.find("integrity", "moved", f"the record's own {name} is `{own}`, its row says `{row}`", **place)
+                self.find("integrity", "moved", f"the record's own {name} is `{own}`, its row says `{row}`", *place)
         return written
 
     def _follow(self, session: _Session, record: StoredRecord, written: _Known | None) -> None:
         """Check that a record follows the last one."""
-        place = {"session_id": record.session_id, "seq": record.seq}
+        place = record.session_id, record.seq
         before = session.digest
         if record.seq <= session.seq:
-            self.find("integrity", "out_of_order", f"the record stands behind record {session.seq}", **place)
+            self.find("integrity", "out_of_order", f"the record stands behind record {session.seq}", *place)
             return
         if record.seq > session.seq + 1:
             if session.seq or written is None or written.type != "record_pruned":
                 first = session.seq + 1
                 gap = f"record {first} is" if first == record.seq - 1 else f"records {first} to {record.seq - 1} are"
-                self.find("completeness", "missing", f"{gap} missing before this one", **place)
+                self.find("completeness", "missing", f"{gap} missing before this one", *place)
                 self.lacking.add(record.session_id)
                 return
             self.pruned.append(Pruned(session_id=record.session_id, records=written.events, at=written.at))
             before = _from_hex(written.head)
             kept = self._anchored.get(record.session_id)
             if kept is not None and kept.seq == record.seq - 1 and kept.digest != written.head:
-                self.find("integrity", "pruned_otherwise", "what was pruned differs from the checkpoint", **place)
+                self.find("integrity", "pruned_otherwise", "what was pruned differs from the checkpoint", *place)
         if link(before, record.data) != record.digest:
-            self.find("integrity", "changed", "this record, or the digest before it, was changed", **place)
+            self.find("integrity", "changed", "this record, or the digest before it, was changed", *place)
 
     def _check_anchor(self, record: StoredRecord) -> None:
         head = self._anchored.get(record.session_id)
         if head is not None and head.seq == record.seq and head.digest != bytes(record.digest).hex():
-            place = {"session_id": record.session_id, "seq": record.seq}
-            self.find("integrity", "rewritten", "the event log up to here differs from the checkpoint", **place)
+            place = record.session_id, record.seq
+            self.find("integrity", "rewritten", "the event log up to here differs from the checkpoint", *place)
 
 
 def _from_hex(text: str) -> bytes:
@@ -198,28 +200,29 @@ def _from_hex(text: str) -> bytes:
 
 _ROOT = sha256(b"proctor orders").digest()
 _NUMBER_BYTES = 8
-_orders_decode = msgspec.json.Decoder(Command).decode
+_command = msgspec.json.Decoder(Command).decode
 
 
-def answers_in(orders: Iterable[tuple[int, bytes]]) -> dict[str, AnswerGiven]:
+def answers_in(commands: Iterable[tuple[int, bytes]]) -> dict[str, AnswerGiven]:
     """The decisions that came as commands, by approval."""
     found: dict[str, AnswerGiven] = {}
-    for _number, data in orders:
+    for _number, data in commands:
         try:
-            order = _orders_decode(data)
+            command = _command(data)
         except NOT_JSON:
             continue
-        if isinstance(order, AnswerGiven):
-            found.setdefault(order.approval_id, order)
+        if isinstance(command, AnswerGiven):
+            found.setdefault(command.approval_id, command)
     return found
 
 
 class CommandVerifier:
-    """Verifies the commands of a store in order; `anchor` is their end in an earlier checkpoint."""
+    """Verifies the commands of a store in order; `anchor` is an earlier checkpoint."""
 
-    def __init__(self, verifier: Verifier, anchor: CommandsHead | msgspec.UnsetType = msgspec.UNSET) -> None:
+    def __init__(self, verifier: Verifier, anchor: Heads | None) -> None:
         self._verifier = verifier
-        self._anchor = CommandsHead(number=0, digest="") if anchor is msgspec.UNSET else anchor
+        kept = msgspec.UNSET if anchor is None else anchor.orders
+        self._anchor = CommandsHead(number=0, digest="") if kept is msgspec.UNSET else kept
         self._digest = _ROOT
         self._last = 0
         self._blocks: dict[int, Block] = {}
@@ -229,9 +232,9 @@ class CommandVerifier:
         """The commands' head."""
         return CommandsHead(number=self._last, digest=self._digest.hex())
 
-    def check(self, orders: Iterable[tuple[int, bytes]], blocks: Iterable[tuple[int, str, str]]) -> None:
+    def check(self, commands: Iterable[tuple[int, bytes]], blocks: Iterable[tuple[int, str, str]]) -> None:
         """Find missing and changed commands; `blocks` are the store's current blocks on starts, with their scopes."""
-        for number, data in orders:
+        for number, data in commands:
             self._apply(number, bytes(data))
         self._missing(self._last + 1, self._anchor.number)
         listed = {number: starts for number, *starts in blocks}
@@ -253,14 +256,14 @@ class CommandVerifier:
             message = f"the commands up to {number} differ from the checkpoint"
             self._verifier.find("integrity", "orders_rewritten", message)
         try:
-            order = _orders_decode(data)
+            command = _command(data)
         except NOT_JSON:
             self._verifier.find("integrity", "order_changed", f"command {number} cannot be read")
             return
-        if isinstance(order, Block):
-            self._blocks[number] = order
-        elif isinstance(order, UnblockStarts):
-            self._blocks = {at: block for at, block in self._blocks.items() if not order.lifts(block)}
+        if isinstance(command, Block):
+            self._blocks[number] = command
+        elif isinstance(command, UnblockStarts):
+            self._blocks = {at: block for at, block in self._blocks.items() if not command.lifts(block)}
 
     def _missing(self, first: int, last: int) -> None:
         if first <= last:
@@ -291,7 +294,7 @@ class Heads(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="pr
         records: how many records were stored up to then.
         made_at: when, UTC.
         sessions: the last record of each, by session id.
-        orders: the end of people's commands and answers; None in early checkpoints.
+        orders: the end of people's commands and answers; early checkpoints lack it.
         signature: Ed25519 over everything else, in hex; empty if unsigned.
     """
 
