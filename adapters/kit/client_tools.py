@@ -20,13 +20,22 @@ if TYPE_CHECKING:
     from proctor.policies.analysis import Findings
 
 
+def plain_output(content: Any) -> Any:
+    """A result as rules see it: its text if all its blocks are texts, else its content as it came."""
+    blocks = content if isinstance(content, list) else []
+    texts = [text for block in blocks if (text := _text_in(block)) is not None]
+    return "\n".join(texts) if texts and len(texts) == len(blocks) else content
+
+
+def _text_in(block: Any) -> str | None:
+    text = block.get("text") if isinstance(block, dict) and block.get("type") == "text" else None
+    return text if isinstance(text, str) else None
+
+
 def mcp_output(result: Mapping[str, Any]) -> Any:
-    """What the tool of an MCP server returned, as rules see it: its structured content, or else its text."""
-    if result.get("structuredContent") is not None:
-        return result["structuredContent"]
-    content = result.get("content") or []
-    texts = [part.get("text") for part in content if isinstance(part, dict) and part.get("type") == "text"]
-    return "\n".join(map(str, texts)) if len(texts) == len(content) else content
+    """What the tool of an MCP server returned, as rules see it: its structured content, or else its content."""
+    structured = result.get("structuredContent")
+    return plain_output(result.get("content") or "") if structured is None else structured
 
 
 def mcp_tool_name(server: str, tool: str) -> str:

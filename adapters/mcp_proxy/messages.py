@@ -67,16 +67,6 @@ def version_of(result: Mapping[str, Any]) -> str | None:
     return version if isinstance(version, str) and re.fullmatch(r"[\w.-]+", version, re.ASCII) else None
 
 
-def output_of(result: Mapping[str, Any]) -> Any:
-    """A tool's output: its structured content, else its text, else its content blocks."""
-    if result.get("structuredContent") is not None:
-        return result["structuredContent"]
-    content = result.get("content")
-    if isinstance(content, list) and content and all(_is_text(block) for block in content):
-        return "\n".join(block["text"] for block in content)
-    return content
-
-
 def unread(error: Exception) -> str:
     """Text for a terminal about something one side sent that is no message, or could not be read."""
     sent = error.errors()[0]["input"] if isinstance(error, ValidationError) else error
@@ -117,10 +107,6 @@ def is_id(value: Any) -> TypeGuard[RequestId]:
 def short(text: str) -> str:
     """A foreign text as one short line for people."""
     return escape_control(text)[:_SHORT]
-
-
-def _is_text(block: Any) -> bool:
-    return isinstance(block, dict) and block.get("type") == "text" and isinstance(block.get("text"), str)
 
 
 INITIALIZE: Final = "initialize"

@@ -30,6 +30,7 @@ from proctor.supervisor.errors import ProviderError
 from proctor.supervisor.ports.adapter import Gate
 
 from ..kit.call_book import outcome_of
+from ..kit.client_tools import mcp_output
 from . import messages
 from .messages import RequestId
 from .tools import Naming, ToolList, Visibility
@@ -457,7 +458,7 @@ class Relay:
             await self._failed(request, {"code": message.error.code, "message": message.error.message})
         else:
             failed = message.result.get("isError") not in (None, False)  # as clients read `"true"` and 1
-            await self._report(outcome_of(request.call, messages.output_of(message.result), failed=failed))
+            await self._report(outcome_of(request.call, mcp_output(message.result), failed=failed))
 
     async def _failed(self, request: PendingCall, error: Any) -> None:
         await self._report(outcome_of(request.call, error, failed=True))

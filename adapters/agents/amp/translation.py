@@ -12,6 +12,7 @@ from proctor.policies.errors import EventError
 from proctor.policies.values.globs import matcher
 
 from ...kit.call_book import CallBook, ClientCall, Turns, tokens, unrecognized
+from ...kit.client_tools import plain_output
 
 SHELL: Final = "Bash"
 """The shell tool's name here; its input always has `command`."""
@@ -158,7 +159,7 @@ class AmpTranslation:
         if call is None or call.over:
             return
         call.over = True
-        content, failed = block.get("content"), bool(block.get("is_error"))
+        content, failed = plain_output(block.get("content")), bool(block.get("is_error"))
         if call.refused:
             if failed or call.denial in str(content):
                 return

@@ -17,6 +17,7 @@ from proctor.policies.events.calls import ToolCall, same_input, tell_model_defau
 from proctor.supervisor.ports.adapter import GateAnswer
 
 from ...kit.call_book import CallBook, ClientCall
+from ...kit.client_tools import plain_output
 from ...kit.gate import CallGate, trace_of
 
 REWRITTEN = "something changed its input after it was evaluated"
@@ -80,7 +81,7 @@ class ClaudeCalls(CallBook[ClientCall]):
         A call that ran without the gate is reported as started first, so that it is judged.
         """
         call_id = str(block.get("tool_use_id"))
-        content = plain_content(block.get("content"))
+        content = plain_output(block.get("content"))
         failed = bool(block.get("is_error"))
         if failed and self._is_refusal(call_id, content):
             return
@@ -105,14 +106,6 @@ class ClaudeCalls(CallBook[ClientCall]):
         if call is not None and not call.allowed:
             self.drop(call_id)
         return True
-
-
-def plain_content(content: Any) -> Any:
-    """A result's content: its text if it is just one text, else the blocks as they came."""
-    match content:
-        case [{"type": "text", "text": str(text)}]:
-            return text
-    return content
 
 
 @dataclass(eq=False)

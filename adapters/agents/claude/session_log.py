@@ -16,7 +16,7 @@ import msgspec
 from proctor.policies.events import TokenUsageUpdated, ToolCallRequested, ToolCallStarted, Unrecognized, at_ms
 from proctor.policies.values.json_values import NOT_JSON
 
-from ...kit.client_tools import mcp_tool_name, runs_in_background
+from ...kit.client_tools import mcp_tool_name, plain_output, runs_in_background
 from ...kit.trace_lines import TraceLines, TraceLog, TraceSession, message_kind, open_lines, text_of, tool_input
 from ...kit.usage_log import LoggedTokens, UsageLog, Used
 
@@ -448,7 +448,7 @@ class _Reader:
         name, _, given = self._calls.get(call_id, ("", 0, {}))
         self._answers[call_id] += 1
         refused = self._was_refused(call_id, self._answers[call_id])
-        output, failed = text_of(block.get("content")), block.get("is_error")
+        output, failed = plain_output(block.get("content")), block.get("is_error")
         unfinished = runs_in_background(name, given, output)
         self.log.end_call(call_id, name, output, at=record.at, failed=failed, refused=refused, unfinished=unfinished)
 

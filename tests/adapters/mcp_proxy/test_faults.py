@@ -13,8 +13,8 @@ from mcp import MCPError
 from mcp.shared.message import SessionMessage
 from mcp.types import JSONRPCRequest
 
+from proctor.adapters.kit.client_tools import mcp_output
 from proctor.adapters.mcp_proxy.downstream import CommandUpstream, StdioClient, UrlUpstream
-from proctor.adapters.mcp_proxy.messages import output_of
 from proctor.supervisor import PolicyViolationError, ProviderError, ProviderUnavailableError, UsageError
 
 pytestmark = pytest.mark.anyio
@@ -220,9 +220,9 @@ def test_a_tools_output_is_its_structure_or_its_text() -> None:
     """Rules read the structured content. Text blocks are joined, and other blocks unchanged."""
     image = [{"type": "image", "data": "x"}]
 
-    assert output_of({"structuredContent": {"a": 1}, "content": []}) == {"a": 1}
-    assert output_of({"content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}) == "a\nb"
-    assert output_of({"content": image}) == image
+    assert mcp_output({"structuredContent": {"a": 1}, "content": []}) == {"a": 1}
+    assert mcp_output({"content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}) == "a\nb"
+    assert mcp_output({"content": image}) == image
 
 
 @pytest.mark.parametrize(("url", "label"), [

@@ -10,6 +10,7 @@ pytest.importorskip("claude_agent_sdk", reason="needs Claude Code: pip install '
 
 from proctor.adapters.agents.claude.hooks import ClaudeCalls
 from proctor.adapters.agents.claude.translation import ClaudeTranslation, SessionMeter
+from proctor.adapters.traces import read_sessions
 from proctor.policies import events as ev
 
 DATA = Path(__file__).parent / "data"
@@ -127,6 +128,33 @@ def test_a_tool_that_the_api_runs_is_reported_by_its_name(block: dict[str, Any],
         ev.ToolCallStarted(tool_call_id="t1", tool_name=name, tool_input={"a": 1}, turn=1),
         ev.ToolCallCompleted(tool_call_id="t1", tool_name=name, tool_output="x"),
     ]
+
+
+TEXT = {"type": "text", "text": "x"}
+IMAGE = {"type": "image", "source": {"data": "AA=="}}
+
+
+@pytest.mark.parametrize(("content", "output"), [
+    *(("x", "x"), ([TEXT], "x"), ([TEXT, {**TEXT, "text": "y"}], "x\ny")),
+    *(([TEXT, IMAGE], [TEXT, IMAGE]), ([], []), (None, None)),
+])  # fmt: skip
+def test_a_result_of_several_texts_is_their_text_live_and_in_the_log(
+    content: Any, output: Any, tmp_path: Path
+) -> None:
+    """One with other blocks is as the client gives it."""
+    use = {"type": "tool_use", "id": "t1", "name": "mcp__a__b", "input": {}}
+    result = {"type": "tool_result", "tool_use_id": "t1", "content": content}
+    lines = [
+        {"type": kind, "uuid": kind, "session_id": "s", "message": {"role": kind, "id": "m", "content": [block]}}
+        for kind, block in (("assistant", use), ("user", result))
+    ]
+    (log := tmp_path / "s.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    translation = ClaudeTranslation(ClaudeCalls())
+    live = [event for line in lines for event in translation.events(line)]
+    (session,) = read_sessions([str(log)])
+
+    for events in (live, session.events):
+        assert [e.tool_output for e in events if isinstance(e, ev.ToolCallCompleted)] == [output]
 
 
 def test_the_result_of_a_denied_call_is_no_outcome() -> None:
