@@ -342,8 +342,13 @@ def lenient(stream: Any, ignored: type[OSError]) -> Any:
     if stream not in (sys.__stdout__, sys.__stderr__) or not isinstance(stream, io.TextIOWrapper):
         return stream
     stream.flush()
-    writer = io.BufferedWriter(_Lenient(stream.fileno(), ignored))
-    return io.TextIOWrapper(writer, stream.encoding, stream.errors, line_buffering=stream.line_buffering)
+    return _text_like(stream, _Lenient(stream.fileno(), ignored))
+
+
+def _text_like(stream: io.TextIOWrapper, raw: io.FileIO) -> io.TextIOWrapper:
+    """A stream for text that writes to `raw` and holds no line back that the other would not (`PYTHONUNBUFFERED`)."""
+    by_line = stream.line_buffering or stream.write_through
+    return io.TextIOWrapper(io.BufferedWriter(raw), stream.encoding, stream.errors, line_buffering=by_line)
 
 
 class _Queued(io.FileIO):
@@ -396,8 +401,7 @@ def queued_output() -> Iterator[None]:
         return
     stream.flush()
     raw = _Queued(stream.fileno())
-    writer = io.BufferedWriter(raw)
-    queued = io.TextIOWrapper(writer, stream.encoding, stream.errors, line_buffering=stream.line_buffering)
+    queued = _text_like(stream, raw)
     try:
         with redirect_stdout(queued):
             yield

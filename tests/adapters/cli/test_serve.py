@@ -2,6 +2,7 @@
 
 import json
 import os
+import select
 import signal
 import socket
 import ssl
@@ -76,6 +77,16 @@ def test_it_prints_a_working_url_and_ends_in_order(serving: Any, by: int) -> Non
 
     assert (code, server.out, server.err) == (0, "", "serving until Ctrl-C\n")
     assert b"Traceback" not in rest
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_its_notes_are_written_at_once(serving: Any, unbuffered: str) -> None:
+    """A service manager logs them as they come, also with `PYTHONUNBUFFERED`, as containers often set it."""
+    process = serving(PYTHONUNBUFFERED=unbuffered).process
+    ready, _, _ = select.select([process.stderr], [], [], PATIENCE_S)
+
+    assert [stream.readline() for stream in ready] == ["serving until Ctrl-C\n"]
+    process.stderr.close()
 
 
 def test_a_signal_right_after_the_url_ends_it_in_order(serving: Any) -> None:
