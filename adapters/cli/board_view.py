@@ -368,7 +368,7 @@ def _rows(board: Board) -> Iterator[tuple[str, list[Text]]]:
         yield run.run_id, list(run_lines(run))
 
 
-_LOOK_AGAIN_S = 1.0
+_POLL_S = 1.0
 _PAUSE_S = 0.2
 _REASON = "ended by an operator"
 
@@ -430,7 +430,7 @@ class _LiveBoard:
         while True:
             await self.read()
             await anyio.sleep(_PAUSE_S)
-            token = await self._service.store.wait(token, _LOOK_AGAIN_S)
+            token = await self._service.store.wait(token, _POLL_S)
 
     async def do(self, question: Question) -> None:
         """Answer an approval or cancel a run, and show the result."""

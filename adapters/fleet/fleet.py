@@ -33,7 +33,7 @@ from proctor.supervisor.store.records import ENDINGS
 from proctor.supervisor.watch.subscriptions import Subscriptions
 
 from ..stores.store_names import is_url, open_store
-from .placement import Placing, WorkerStatus
+from .placement import Placement, WorkerStatus
 from .queue import QueueCapacity, RunSpec, enqueue
 
 if TYPE_CHECKING:
@@ -112,10 +112,6 @@ async def _calls_before(store: EventLog, run: RunInfo) -> tuple[ToolCall, ...]:
     return past.calls
 
 
-LOOK_S = 0.5
-"""How long to wait, between two reads, for the process that ends a lost run."""
-
-
 class FleetHandle:
     """One run. If its worker dies, the handle follows its retry."""
 
@@ -170,10 +166,10 @@ class FleetHandle:
                 now = await self.info()
                 if now.run_id == run.run_id and now.status not in NOT_OVER:
                     return now, followed
-            token = await wait_again(self._store, token, LOOK_S)
+            token = await wait_again(self._store, token)
 
 
-_LOOK_S: Final = 0.1
+_POLL_S: Final = 0.1
 
 
 class Fleet:
@@ -204,7 +200,7 @@ class Fleet:
         check_named(name=name)
         self._own = open_store(store) if isinstance(store, str | os.PathLike) else None
         self._named = _everywhere(store) if isinstance(store, str | os.PathLike) else None
-        self._placing = Placing(name, address)
+        self._placement = Placement(name, address)
         self._store: Store = self._own or store  # type: ignore[assignment]  # a name was opened
         self._capacity = QueueCapacity(self._store, max_waiting)
         self._subscriptions = Subscriptions(self._store)
@@ -219,7 +215,7 @@ class Fleet:
         self._subscriptions.close()
         with anyio.CancelScope(shield=True):
             try:
-                await run_sync(self._placing.disconnect)
+                await run_sync(self._placement.disconnect)
             finally:
                 if self._own is not None:
                     await self._own.aclose()
@@ -236,12 +232,12 @@ class Fleet:
         """
         if self._named is None:
             raise UsageError("workers elsewhere open the store themselves: give the fleet its URL or path")
-        await run_sync(partial(self._placing.place, self._named, workers=workers, max_running=max_running))
+        await run_sync(partial(self._placement.place, self._named, workers=workers, max_running=max_running))
         return await self.status()
 
     async def status(self) -> list[WorkerStatus]:
         """Every worker on the cluster. Raises UsageError if there is no cluster."""
-        return await run_sync(self._placing.status)
+        return await run_sync(self._placement.status)
 
     async def drain(self, *, node: str | None = None, timeout_s: float = 3600.0) -> list[WorkerStatus]:
         """Stop workers from claiming runs, wait until their runs have ended, and remove them.
@@ -260,7 +256,7 @@ class Fleet:
         gone = await self._gone(left)  # each is told, however little time there is
         with anyio.move_on_after(timeout_s):
             while not gone:
-                await anyio.sleep(_LOOK_S)
+                await anyio.sleep(_POLL_S)
                 gone = await self._gone(left)
         return list(left.values())
 
@@ -272,7 +268,7 @@ class Fleet:
         for one in there:
             if left[one.name].state != "drained" or one.state == "drained":
                 left[one.name] = one
-            order = self._placing.remove if left[one.name].state == "drained" else self._placing.drain
+            order = self._placement.remove if left[one.name].state == "drained" else self._placement.drain
             await run_sync(partial(order, one.name))
         return not there
 

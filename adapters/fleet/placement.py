@@ -149,7 +149,7 @@ class WorkerStatus(msgspec.Struct, frozen=True, kw_only=True):
     error: str = ""
 
 
-class Placing:
+class Placement:
     """The workers of one fleet on a cluster; without an address, on that of RAY_ADDRESS, else on this machine's."""
 
     def __init__(self, name: str, address: str | None) -> None:

@@ -127,7 +127,7 @@ class Starts:
         return self._prepared[key]
 
 
-LOOK_S: Final = 2.0
+POLL_S: Final = 2.0
 """How often a worker checks for lost runs, and for queued runs of which the store has not notified it."""
 RETRY_S: Final = 1.0
 UNREADABLE_S: Final = 10.0
@@ -200,14 +200,14 @@ class Worker:
     async def _keep_reaping(self) -> None:
         while True:
             ended = await end_lost_and_log(self._store, self._log, end_orphans=end_orphans)
-            await anyio.sleep(LOOK_S if ended else UNREADABLE_S)
+            await anyio.sleep(POLL_S if ended else UNREADABLE_S)
 
     async def _news(self, token: int) -> int:
         """Wait until there may be something to take; gives the token for the next time."""
         await anyio.sleep(PAUSE_S)
         if not self._freed:
             with anyio.CancelScope() as self._listening:
-                token = await self._store.wait(token, LOOK_S)
+                token = await self._store.wait(token, POLL_S)
         self._freed, self._listening = False, None
         return token
 

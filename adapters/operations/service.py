@@ -249,8 +249,8 @@ class OperatorService:
         limit = BOARD_SEARCHED if words else BOARD_ROWS
         page = await self.store.runs(limit=limit + 1, where=RunFilter(status=frozenset(NOT_OVER)))
         waits, stored = await self._waiting(), await self.store.approvals(limit=limit)
-        going = [run for run in map(self._redacted, page) if _has(words, _shown_words(run))]
-        waiting = [one for one in stored if _has(words, _asked_words(one.request))]
+        going = [run for run in map(self._redacted, page) if _has(words, _run_words(run))]
+        waiting = [one for one in stored if _has(words, _approval_words(one.request))]
         runs = [
             views.BoardRun(**asdict(_view(run, waits)), limits=await self._limits(run)) for run in going[:BOARD_ROWS]
         ]
@@ -338,12 +338,12 @@ def _has(wanted: str, words: Iterable[object]) -> bool:
     return not wanted or any(wanted.casefold() in str(word).casefold() for word in words if word)
 
 
-def _shown_words(run: RunInfo) -> Iterator[object]:
+def _run_words(run: RunInfo) -> Iterator[object]:
     yield from (run.run_id, run.session_id, run.status, run.provider, run.tenant, _prompt(run))
     yield from (f"{name}={value}" for name, value in run.labels.items())
 
 
-def _asked_words(request: ApprovalRequest) -> Iterator[object]:
+def _approval_words(request: ApprovalRequest) -> Iterator[object]:
     yield from (request.approval_id, request.call.name, request.policy_name)
     yield msgspec.json.encode(request.call.input, enc_hook=str).decode()
 

@@ -185,13 +185,13 @@ class StoreHealth:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._looking = anyio.Lock()
+        self._checking = anyio.Lock()
         self._found = True
         self._until = float("-inf")
 
     async def good(self) -> bool:
         """Whether the store could be read, now or within the last second."""
-        async with self._looking:
+        async with self._checking:
             if anyio.current_time() >= self._until:
                 self._found = await self._poll()
                 self._until = anyio.current_time() + KEPT_S

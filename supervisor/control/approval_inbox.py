@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from ..arguments import check_seconds, check_store, checked_answer
 from ..errors import ApprovalError, StoreError, UsageError
 from ..machine.event_factory import answered
-from ..ports.store import LOOK_AGAIN_S, ApprovalStore, Store, wait_again
+from ..ports.store import POLL_S, ApprovalStore, Store, wait_again
 from ..ports.stored_types import NOT_OVER, ApprovalAnswer, ApprovalRequest, RunInfo, StoredApproval
 from ..redaction import Redactor
 from ..run.tasks import calls_store
@@ -124,7 +124,7 @@ async def wait_recorded(store: Store, approval: StoredApproval, *, wait_s: float
                 run = await store.run(approval.request.run_id)
                 approval = await store.approval(id) or approval
             except StoreError:
-                await anyio.sleep(LOOK_AGAIN_S)
+                await anyio.sleep(POLL_S)
                 continue
             if not approval.recorded and run is not None:
                 _check_owned(run, approval)

@@ -12,7 +12,7 @@ import msgspec
 from ..arguments import check_named, check_seconds, check_store, check_text
 from ..errors import StoreError, UsageError
 from ..ports.adapter import EndOrphans
-from ..ports.store import LOOK_AGAIN_S, Store, all_runs, wait_again
+from ..ports.store import POLL_S, Store, all_runs, wait_again
 from ..ports.stored_types import NOT_OVER, Block, Cancel, Owner, RunFilter, RunInfo, RunStatus, UnblockStarts
 from ..redaction import Redactor
 from ..run.recovery import each_ended, end_without_owner, passing_owner
@@ -244,7 +244,7 @@ class KillSwitch:
         self, wanted: dict[str, RunInfo], scope: Scope, wait_s: float, *, by: str, reason: str
     ) -> set[str]:
         """Wait for runs to end; returns the ids of those that have not. Runs without a live owner are ended here."""
-        left, token, pause = set(wanted), 0, LOOK_AGAIN_S
+        left, token, pause = set(wanted), 0, POLL_S
         end = partial(end_without_owner, self.store, reason=reason, by=by, end_orphans=self._end_orphans)
         with anyio.move_on_after(wait_s):
             while left:

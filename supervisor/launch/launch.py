@@ -26,7 +26,7 @@ from ..machine.machine import RunMachine
 from ..machine.run_state import RunIdentity
 from ..ports.adapter import Adapter, EndOrphans, Launch, LaunchOptions
 from ..ports.processes import process_mark
-from ..ports.store import LOOK_AGAIN_S, CommandQueue, RunRegistry, Store, wait_again
+from ..ports.store import POLL_S, CommandQueue, RunRegistry, Store, wait_again
 from ..ports.stored_types import NOT_OVER, Owner, RunFilter, RunInfo, block_of
 from ..run.actor import RunActor
 from ..run.journal import ANSWER_S
@@ -366,7 +366,7 @@ async def _retry_shielded(do: Callable[[], Awaitable[None]]) -> None:
         for _ in range(_TRIES):
             with suppress(Exception):
                 return await do()
-            await anyio.sleep(LOOK_AGAIN_S)
+            await anyio.sleep(POLL_S)
 
     task = DetachedTask(do_it)
     with anyio.move_on_after(ANSWER_S, shield=True):

@@ -124,7 +124,7 @@ class Budgets:
         """Whether a call waits for the store's answer, upon which `on_reserved` is called."""
         if self._is_over:
             return False
-        if not (self._awaiting or self._asks_first()):
+        if not (self._awaiting or self._must_reserve()):
             return False
         self._waiting.append(key)
         if not self._awaiting:
@@ -155,7 +155,7 @@ class Budgets:
                 self._record_answer(line, answer, granted=False, calls_wait=bool(waiting))
         self._starting = False
         self._release_waiting(waiting, answers)
-        if self._waiting and not self._is_over and self._asks_first():
+        if self._waiting and not self._is_over and self._must_reserve():
             self._reserve()  # for all that wait at once
             return
         came_meanwhile, self._waiting = self._waiting, []
@@ -190,9 +190,9 @@ class Budgets:
         """Whether the run needs no more of the budgets: it is cancelled, or its agent has ended."""
         return self._settled or self._state.cause is not None or self._state.ending is not None
 
-    def _asks_first(self) -> bool:
+    def _must_reserve(self) -> bool:
         self._record_use()
-        return any(self._asks_calls(line) or line.must_reserve for line in self._lines)
+        return any(self._reserves_each_call(line) or line.must_reserve for line in self._lines)
 
     def _reserve(self) -> None:
         self._awaiting = True
@@ -211,7 +211,7 @@ class Budgets:
             elif counts == "duration_ms" and self._since_ms is not None:
                 line.record_use(self._state.now_ms - self._since_ms)
 
-    def _asks_calls(self, line: BudgetLine) -> bool:
+    def _reserves_each_call(self, line: BudgetLine) -> bool:
         """Whether each call asks the store: calls are counted, or something may be left again."""
         return line.claim.counts == "tool_calls" or line.granted is False or line.reserved <= 0
 

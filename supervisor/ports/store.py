@@ -347,13 +347,13 @@ PAUSE_S = 0.05
 """The shortest time between two looks at a busy store."""
 
 
-LOOK_AGAIN_S = 0.5
+POLL_S = 0.5
 """How long whoever waits for something in a store waits before it looks again: what a store tells nobody of, such as
 the end of a lease, is seen then.
 """
 
 
-async def wait_again(store: EventLog, token: int, timeout_s: float = LOOK_AGAIN_S) -> int:
+async def wait_again(store: EventLog, token: int, timeout_s: float = POLL_S) -> int:
     """`store.wait` for who looks at the store again and again: pauses first, except at token 0, as in a busy store
     something is stored all the time.
     """

@@ -33,7 +33,7 @@ _DIGITS = 19
 """How many digits the position in a cursor may have: a store has none with more."""
 
 
-class Placed(NamedTuple):
+class Positioned(NamedTuple):
     """An event with its position, and its digest where that is known."""
 
     position: int
@@ -67,20 +67,20 @@ class EventCursor(ABC):
         """What is stored after the position."""
 
     @abstractmethod
-    def _placed(self, stored: Any) -> Placed:
+    def _positioned(self, stored: Any) -> Positioned:
         """A stored item as an event with its position."""
 
     @abstractmethod
-    def new_event(self, entry: LogEntry) -> Placed | None:
+    def new_event(self, entry: LogEntry) -> Positioned | None:
         """The event of a log entry; None if it was delivered before."""
 
-    async def page(self) -> list[Placed]:
+    async def page(self) -> list[Positioned]:
         """The next stored events; none if there are no more."""
-        found: list[Placed] = []
+        found: list[Positioned] = []
         async with closing(self._stored()) as stored:
             async for one in stored:
                 try:
-                    found.append(self._placed(one))
+                    found.append(self._positioned(one))
                 except StoreError:
                     if found:
                         break  # what precedes it comes first
@@ -134,11 +134,11 @@ class SessionCursor(EventCursor):
         assert self.session_id is not None
         return self._store.read(self.session_id, after=self._position, run_id=self.run_id)
 
-    def _placed(self, stored: Event) -> Placed:
-        return Placed(stored.seq, stored)
+    def _positioned(self, stored: Event) -> Positioned:
+        return Positioned(stored.seq, stored)
 
-    def new_event(self, entry: LogEntry) -> Placed | None:
-        return self._placed(event_of(entry)) if entry.seq > self._position else None
+    def new_event(self, entry: LogEntry) -> Positioned | None:
+        return self._positioned(event_of(entry)) if entry.seq > self._position else None
 
     async def ended(self) -> bool:
         if self.run_id is None:
@@ -178,14 +178,14 @@ class LogCursor(EventCursor):
             return log_after(self._store, self._position, self._digest)
         return self._store.log(after=self._position, tenant=self._tenant)
 
-    def _placed(self, stored: LogEntry) -> Placed:
-        return Placed(stored.position, event_of(stored), stored.digest)
+    def _positioned(self, stored: LogEntry) -> Positioned:
+        return Positioned(stored.position, event_of(stored), stored.digest)
 
-    def new_event(self, entry: LogEntry) -> Placed | None:
+    def new_event(self, entry: LogEntry) -> Positioned | None:
         if entry.position <= self._position:
             return None
         try:
-            return self._placed(entry)
+            return self._positioned(entry)
         except StoreError:
             self.advance(entry.position)
             raise
@@ -280,7 +280,7 @@ class Subscription:
     _capacity: int
     _types: frozenset[str] | None
     _buffer: Buffer | None = field(default=None, init=False)
-    _page: list[Placed] = field(default_factory=list, init=False)
+    _page: list[Positioned] = field(default_factory=list, init=False)
     _behind: bool = field(default=True, init=False)
     _over: bool = field(default=False, init=False)
     _is_read: bool = field(default=False, init=False)
@@ -338,14 +338,14 @@ class Subscription:
         assert self._buffer is not None
         while not self._over:
             if self._page:
-                return self._handed(self._page.pop())
+                return self._delivered(self._page.pop())
             if self._behind:
                 self._buffer.check()
                 await self._catch_up(self._buffer)
             elif (entry := self._buffer.pop()) is not None:
-                placed = self._cursor.new_event(entry)
-                if placed is not None:
-                    return self._handed(placed)
+                positioned = self._cursor.new_event(entry)
+                if positioned is not None:
+                    return self._delivered(positioned)
             elif self._buffer.overflowed or self._follower.closed:
                 self._behind = True
             else:
@@ -365,7 +365,7 @@ class Subscription:
             self._behind = False
             self._over = closed
 
-    def _handed(self, placed: Placed) -> Event:
-        self._cursor.advance(placed.position, placed.digest)
-        self._over = self._over or self._cursor.ends_with(placed.event)
-        return placed.event
+    def _delivered(self, positioned: Positioned) -> Event:
+        self._cursor.advance(positioned.position, positioned.digest)
+        self._over = self._over or self._cursor.ends_with(positioned.event)
+        return positioned.event

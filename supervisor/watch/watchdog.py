@@ -31,7 +31,7 @@ _thread: threading.Thread | None = None
 class Watchdog:
     """Watches the event loop it is created in, from `start` to `stop`. `run_ids` returns the loop's current runs."""
 
-    __slots__ = ("_answered", "_asked_at", "_call", "_log", "_loop", "_reported", "_run_ids", "_whose")
+    __slots__ = ("_answered", "_call", "_log", "_loop", "_pinged_at", "_reported", "_run_ids", "_whose")
 
     def __init__(self, log: Any, run_ids: Callable[[], list[str]]) -> None:
         token: Any = current_token()
@@ -40,7 +40,7 @@ class Watchdog:
         self._whose = threading.get_ident()
         self._log = log
         self._run_ids = run_ids
-        self._asked_at: float | None = None
+        self._pinged_at: float | None = None
         self._answered = True
         self._reported = False
 
@@ -58,15 +58,15 @@ class Watchdog:
     def check(self) -> None:
         """Ping the loop, and log it once it has not answered for too long."""
         now = time.monotonic()
-        if self._asked_at is None or self._answered:
-            if self._reported and self._asked_at is not None:
-                self._report("loop.turns_again", seconds=round(now - self._asked_at, 1))
-            self._asked_at, self._answered, self._reported = now, False, False
+        if self._pinged_at is None or self._answered:
+            if self._reported and self._pinged_at is not None:
+                self._report("loop.turns_again", seconds=round(now - self._pinged_at, 1))
+            self._pinged_at, self._answered, self._reported = now, False, False
             self._call(self._answer)
-        elif not self._reported and now - self._asked_at >= BLOCKED_S and self in _watched:
+        elif not self._reported and now - self._pinged_at >= BLOCKED_S and self in _watched:
             self._reported = True
             self._report(
-                "loop.blocked", seconds=round(now - self._asked_at, 1), task=self._task(), stack=_stack(self._whose)
+                "loop.blocked", seconds=round(now - self._pinged_at, 1), task=self._task(), stack=_stack(self._whose)
             )
 
     def _answer(self) -> None:

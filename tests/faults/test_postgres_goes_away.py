@@ -349,7 +349,7 @@ async def test_a_waiting_commit_outlasts_the_servers_usual_timeouts(server: OwnS
     """The store's own limits apply. If an administrator cancels the commit, it is retried."""
     import psycopg
 
-    from proctor.adapters.stores.postgres.recording import TAKE_TURN
+    from proctor.adapters.stores.postgres.recording import LOCK_LOG
 
     with psycopg.connect(server.url(), autocommit=True) as others:
         limited = how.endswith("timeout")
@@ -361,7 +361,7 @@ async def test_a_waiting_commit_outlasts_the_servers_usual_timeouts(server: OwnS
                 others.execute(f"SET search_path = {schema}")
                 async with anyio.create_task_group() as tasks:
                     with others.transaction():
-                        others.execute(TAKE_TURN)
+                        others.execute(LOCK_LOG)
                         tasks.start_soon(store.append, [message("b")])
                         while others.execute(WAITING).fetchone() != (1,):
                             await anyio.sleep(0.01)
@@ -383,14 +383,14 @@ async def test_a_commit_that_waits_too_long_is_rejected_with_the_time_and_not_st
     """Another session holds the lock of the store's order. The error says so, and the next append works."""
     import psycopg
 
-    from proctor.adapters.stores.postgres.recording import TAKE_TURN
+    from proctor.adapters.stores.postgres.recording import LOCK_LOG
 
     monkeypatch.setattr("proctor.adapters.stores.postgres.store._ANSWER_S", 0.3)
     async with PostgresStore(server.url(), schema=schema, patience_s=0.3) as store:
         await store.append([message("a")])
         with psycopg.connect(server.url()) as others:
             others.execute(f"SET search_path = {schema}")
-            others.execute(TAKE_TURN)
+            others.execute(LOCK_LOG)
             with pytest.raises(StoreError, match=r"no answer within 0\.3 s") as raised:
                 await store.append([message("b")])
         await store.append([message("c")])

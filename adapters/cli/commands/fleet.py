@@ -16,7 +16,7 @@ from ..persons import check_outside_runs
 if TYPE_CHECKING:
     from ...fleet import WorkerStatus
 
-_LOOK_S = 0.2
+_POLL_S = 0.2
 address_option = click.option(
     "--address", metavar="HOST:PORT", help="The Ray cluster. [default: RAY_ADDRESS, else this machine's]"
 )
@@ -67,7 +67,7 @@ def up(
             found = await fleet.up(workers, max_running=max_running)
             with anyio.move_on_after(wait_s):
                 while any(one.state != "working" for one in found):
-                    await anyio.sleep(_LOOK_S)
+                    await anyio.sleep(_POLL_S)
                     found = await fleet.status()
             return found
 

@@ -282,7 +282,7 @@ async def _concluded(handle: RunHandle, live: Live, *, as_json: bool, fail_on: F
     return VIOLATED if broken else FINE
 
 
-_LOOK_AGAIN_S = 0.5
+_POLL_S = 0.5
 
 
 class PromptApprover:
@@ -330,7 +330,7 @@ async def _typed_line() -> str:
     while not line.endswith(b"\n"):
         await anyio.wait_readable(sys.stdin)
         if _in_background():
-            await anyio.sleep(_LOOK_AGAIN_S)
+            await anyio.sleep(_POLL_S)
             continue
         try:
             typed = os.read(sys.stdin.fileno(), 4096)

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 
 _STATUSES = (*get_args(RunStatus), "waiting")
-_PROMPT_ROOM = 20
+_LEAST_PROMPT = 20
 """A prompt with fewer columns than this beside its run goes below it."""
 
 
@@ -176,7 +176,7 @@ def _lines(found: Sequence[RunView], width: int) -> Iterator[Text]:
             cells_by_column.pop(name, None)
     left = ["  ".join(cells) for cells in zip(*cells_by_column.values(), strict=True)]
     prompts = ["prompt", *(escape_control(info.prompt) for info in found)]
-    beside = width - len(left[0]) - 2 >= _PROMPT_ROOM
+    beside = width - len(left[0]) - 2 >= _LEAST_PROMPT
     for n, (line, prompt) in enumerate(zip(left, prompts, strict=True)):
         style = "" if n else "bold"
         shown = Text(prompt, style)

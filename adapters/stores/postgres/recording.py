@@ -27,7 +27,7 @@ from ..tables.schema import check_version
 from ..tables.seals import COMMANDED, NUMBERED, run_seal
 from .connection import POSTGRES, Connection, ServerLink, kept, one_label, with_places
 
-TAKE_TURN = "SELECT pg_advisory_xact_lock(1886548852, 'store'::regclass::oid::int4)"
+LOCK_LOG = "SELECT pg_advisory_xact_lock(1886548852, 'store'::regclass::oid::int4)"
 """Rows that need a position in the log of a store are written after this, and committed with it in one message: so
 the order of positions is the order of commits, and a client that goes away cannot block the others.
 """
@@ -64,7 +64,7 @@ class Rows(Gathered):
     """The rows of one transaction."""
 
     def insert(self, connection: Connection) -> None:
-        """Insert all rows; the transaction must hold the lock of `TAKE_TURN`."""
+        """Insert all rows; the transaction must hold the lock of `LOCK_LOG`."""
         several: list[Inserted] = []
         size = 0
         for part in self._parts:
@@ -136,7 +136,7 @@ _RUNS = """SELECT run_id, status, provider, epoch, calls_in_flight FROM runs WHE
 _BEGUN = f"SELECT pg_current_xact_id()::text::bigint, ({POSTGRES.last_command}), (SELECT version FROM store)"
 _COMMITTED = """INSERT INTO writers VALUES (%s, %s) ON CONFLICT (writer)
     DO UPDATE SET committed = excluded.committed, at = now()"""
-_TAKE_TURN_TO_DRAW = "SELECT pg_advisory_xact_lock(1886548853, 'budgets'::regclass::oid::int4)"
+_LOCK_BUDGETS = "SELECT pg_advisory_xact_lock(1886548853, 'budgets'::regclass::oid::int4)"
 """A reservation locks all budgets of the store until it commits: one order, so no deadlock."""
 _KEPT = "INSERT INTO instructions SELECT coalesce(max(number), 0) + 1, %s FROM instructions"
 _OF_THIS_TRANSACTION = "SELECT max(number) FROM instructions WHERE number > %s AND xmin = %s::text::xid"
@@ -189,7 +189,7 @@ class Recorder(Transaction):
     def lock_budgets(self) -> None:
         """Begin a transaction that has locked all budgets."""
         super().lock_budgets()
-        self.change(_TAKE_TURN_TO_DRAW)
+        self.change(_LOCK_BUDGETS)
 
     def rows(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
         """Run a query within the transaction, or before it."""
@@ -223,7 +223,7 @@ class Recorder(Transaction):
         for statement in self._before:
             connection.execute(*statement)
         if self._rows or self._after:
-            connection.execute(TAKE_TURN)
+            connection.execute(LOCK_LOG)
         self._rows.insert(connection)
         for statement in self._after:
             connection.execute(*statement)

@@ -406,7 +406,7 @@ def copy_store(path: Path, target: Path) -> int:
 _HEAD = 32
 _FRAME = 24
 """Bytes of the log's head, and of the head of each page in it (https://sqlite.org/fileformat.html, 4.1)."""
-_LOOKS = 5
+_ATTEMPTS = 5
 """How often a log is looked at before it counts as cut short."""
 
 
@@ -435,9 +435,9 @@ class _Log:
         Another process may begin the log anew between two reads of one look; what is cut short stays so.
         """
         before = self._last
-        return any(self._looks_whole(before) for _ in range(_LOOKS))
+        return any(self._seems_whole(before) for _ in range(_ATTEMPTS))
 
-    def _looks_whole(self, before: tuple[bytes, int, bytes]) -> bool:
+    def _seems_whole(self, before: tuple[bytes, int, bytes]) -> bool:
         index = read_index(self._path)
         if len(index) < 2 * INDEX_SIZE or index[:INDEX_SIZE] != index[INDEX_SIZE:]:
             return True  # not made yet, or just being written

@@ -92,8 +92,8 @@ _EVENT_COLUMNS = "events (session_key, seq, run_id, event_id, type, at, data, di
 
 
 # A view takes a whole batch, so that its events and what they change in the rows of runs are one statement.
-_TAKES = ("parts", "rows", "data", "digests", *COLUMNS)
-_VIEW = f"CREATE TEMP VIEW batch AS SELECT {', '.join(f'NULL AS {name}' for name in _TAKES)}"
+_BATCH_COLUMNS = ("parts", "rows", "data", "digests", *COLUMNS)
+_VIEW = f"CREATE TEMP VIEW batch AS SELECT {', '.join(f'NULL AS {name}' for name in _BATCH_COLUMNS)}"
 
 
 # LIMIT: what it limits is computed once a part.

@@ -35,12 +35,12 @@ async def main() -> None:
     from ray.cluster_utils import Cluster
 
     from proctor.adapters.fleet import Fleet
-    from proctor.adapters.fleet.placement import Placing
+    from proctor.adapters.fleet.placement import Placement
 
     cluster: Any = Cluster()  # untyped
     add_node(cluster, include_dashboard=False, _system_config=HEALTH)
     add_node(cluster)
-    joined = Placing("", cluster.address)
+    joined = Placement("", cluster.address)
     tell({"address": cluster.address, "token": os.environ["RAY_AUTH_TOKEN"]})
     for line in sys.stdin:
         do, store, name, more = json.loads(line)

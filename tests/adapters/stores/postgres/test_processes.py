@@ -155,7 +155,7 @@ async def test_a_transaction_that_commits_last_is_ordered_last_and_not_missed(pl
     """While one transaction holds the order, another waits: no reader skips an event that is not visible yet."""
     import psycopg
 
-    from proctor.adapters.stores.postgres.recording import TAKE_TURN
+    from proctor.adapters.stores.postgres.recording import LOCK_LOG
 
     url, schema = place
     async with PostgresStore(url, schema=schema) as store:
@@ -165,7 +165,7 @@ async def test_a_transaction_that_commits_last_is_ordered_last_and_not_missed(pl
             slow.execute("INSERT INTO sessions (session_id) VALUES ('begun')")  # its transaction has started
             await store.append([message("t", "began later, committed first")])
             seen = [entry.position async for entry in store.log()]
-            slow.execute(TAKE_TURN)
+            slow.execute(LOCK_LOG)
             slow.execute(STORED)
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(store.append, [message("u", "waits")])
