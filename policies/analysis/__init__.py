@@ -109,6 +109,5 @@ ROOMS = (
     "components",
     "call_classes",
     "values",
-    "texts",
 )
 """Top first: each imports only those below it."""

@@ -30,7 +30,6 @@ from ..values.regexes import Regex
 from .call_classes import NameUniverse, ToolKinds
 from .components import ANY_OTHER, NEVER_SEEN, InputClass, RuleComponent
 from .played_rule import PlayedRule, Setting, SplitComponent
-from .texts import messages_apart
 from .values import (
     EQUALITIES,
     MISSING,
@@ -50,6 +49,7 @@ from .values import (
     is_member,
     is_simple,
     literals,
+    messages_apart,
     placed,
     rows,
     samples,

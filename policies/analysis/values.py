@@ -1,10 +1,13 @@
-"""Values that conditions tell apart: what to try at a path so that each condition is met by one and missed by one."""
+"""Values that conditions tell apart: what to try at a path so that each condition is met by one and missed by one;
+and messages of users that rules tell apart.
+"""
 
 import itertools
 import math
+import operator
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec import UNSET
@@ -12,11 +15,12 @@ from msgspec import UNSET
 from ..events.run_context import RunContext
 from ..language.conditions import Condition, all_in, is_argument, is_output
 from ..language.operators import LENGTHS, MEMBERSHIPS, ORDERINGS
+from ..rules.memory import UserText, is_of_word
+from ..values.automata import TextsApart, texts_apart
 from ..values.json_values import is_number, number_of, scalars_in, text_of
 from ..values.paths import path_steps, place_of
 from ..values.regexes import Regex
 from ..values.work_budget import OutOfWork
-from .texts import texts_apart
 
 MISSING: Any = object()
 """In the place of a value: there is none."""
@@ -415,3 +419,73 @@ def equal_texts(value: Any) -> Iterator[str]:
 def binds(value: Any) -> bool:
     """Whether a value is one that calls can share."""
     return isinstance(value, str | int | float) and value != ""
+
+
+def messages_apart(
+    patterns: Sequence[str], values: Sequence[str], standing: Container[str]
+) -> tuple[list[str], bool]:
+    """Messages of users by the patterns found in them and the values they contain, and whether there are no others.
+
+    Left out are those whose matches several others have together. `standing` values stand for any value.
+    """
+    if not patterns:
+        return [*dict.fromkeys(values), "zq"], True
+    apart = texts_apart((*patterns, *(_naming(each, cased=each in standing) for each in values)))
+    texts = _by_matches(patterns, values, apart)
+    complete = apart.complete and all(met in texts for met in apart.texts)
+    heard = len(patterns)
+    kept = _irreducible(texts, heard)
+
+    def has_alone(value: int, met: Sequence[bool]) -> bool:
+        """Whether a message has this value, and no pattern is found in it but those of `met`."""
+        return any(each[value] and _is_within(each[:heard], met) for each in kept)
+
+    stand_ins = [n for n, value in enumerate(values, heard) if value in standing]
+    of_any = all(has_alone(n, met) for n in stand_ins for met in texts)
+    return [texts[each] for each in kept], complete and of_any
+
+
+def _by_matches(patterns: Sequence[str], values: Sequence[str], apart: TextsApart) -> dict[tuple[bool, ...], str]:
+    """Texts by the patterns that are found in them, then the values that they contain."""
+    regexes = [Regex(pattern) for pattern in patterns]
+    alone = [text for pattern in patterns for text in texts_apart((pattern,)).texts.values()]
+    with_values = [f"{text} {value}" for value in values for text in ("zq", *alone)]
+    texts: dict[tuple[bool, ...], str] = {}
+    for text in (*with_values, "zq", *" 9A-\n", *filter(None, alone), *filter(None, apart.texts.values())):
+        words = UserText(texts=[text.casefold()])
+        texts.setdefault((*(regex.found_in(text) for regex in regexes), *map(words.contain, values)), text)
+    return texts
+
+
+def _irreducible(matches: Iterable[tuple[bool, ...]], heard: int) -> list[tuple[bool, ...]]:
+    """The matches that no smaller ones make up together; `heard` is how many of them are patterns."""
+    kept: list[tuple[bool, ...]] = []
+    for met in sorted(matches, key=sum):
+        within = [each for each in kept if _is_within(each, met)]
+        together = tuple(map(any, zip(*within, strict=True)))
+        if together != met or not any(each[:heard] == met[:heard] for each in within):
+            kept.append(met)
+    return kept
+
+
+def _is_within(some: Sequence[bool], more: Sequence[bool]) -> bool:
+    return all(itertools.starmap(operator.le, zip(some, more, strict=False)))
+
+
+def _naming(value: str, *, cased: bool) -> str:
+    """A pattern that is found in texts that contain a value: `UserText.contain` as an automaton."""
+    beyond, apart, point = (rf"[^{each}\x80-\U0010ffff]" for each in ("0-9", r"\w", r"\w.,"))
+    before, after = rf"(?:\A|{apart})", rf"(?:{apart}|\Z)"
+    if value[0].isdigit():
+        before = rf"(?:\A,?|{point}|{beyond},|[A-Za-z_.]\.)"
+    if value[-1].isdigit():
+        after = rf"(?:\Z|{point}|[.,](?:{beyond}|\Z))"
+    if value[0] in ".," and value[1:2].isdigit():
+        before = rf"(?:\A|{beyond})"
+    elif not is_of_word(value[0]):
+        before = ""
+    if value[-1] in ".," and value[-2:-1].isdigit():
+        after = rf"(?:{beyond}|\Z)"
+    elif not is_of_word(value[-1]):
+        after = ""
+    return rf"(?{'' if cased else 'i'}s){before}{re.escape(value)}{after}"

@@ -20,11 +20,11 @@ from ..reading.schema import did_you_mean
 from ..rules.machine import listed
 from ..stack.clauses import Clause, clauses_of, scope_of
 from ..stack.merge import checked_stack
+from ..values.automata import texts_apart
 from ..values.globs import glob_problems, matcher
 from ..values.json_values import number_of
 from ..values.paths import keys_of
 from .findings import PreflightFinding, finding
-from .texts import texts_apart
 from .values import EQUALITIES
 
 _PATTERNS = frozenset({"regex", "match", "extract", "user_said", "prior_output_regex"})

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
+from itertools import islice
 from typing import Any, TypeAlias
 
+from .automata import Automaton, letters_of, reached
 from .model_base import Issue, Where
 from .regexes import Regex
 from .work_budget import Work
@@ -43,6 +44,11 @@ def glob_problems(pattern: Any, where: Where = ()) -> Iterator[Issue]:
 @lru_cache(maxsize=8192)
 def glob_regex(pattern: str) -> Regex:
     """The regular expression of a glob, for the whole name."""
+    return Regex(rf"(?is)\A(?:{_pattern(pattern)})\z")
+
+
+def _pattern(pattern: str) -> str:
+    """A glob as a pattern of the whole name."""
     pieces: list[str] = []
     at = 0
     while at < len(pattern):
@@ -61,7 +67,7 @@ def glob_regex(pattern: str) -> Regex:
         else:
             pieces.append(re.escape(char))
         at += 1
-    return Regex(rf"(?is)\A(?:{''.join(pieces)})\z")
+    return "".join(pieces)
 
 
 def _character_class(pattern: str, match: re.Match[str]) -> str:
@@ -94,10 +100,8 @@ def matcher(patterns: Iterable[str]) -> Matcher:
 
 MAX_STATES = 4_000
 """How many states of the product are looked at before the walk is given up."""
-
-Positions: TypeAlias = frozenset[int]
-_PIECE = re.compile(r"\*+|\?|\[(?:!|\^)?\]?[^\]]*\]|.", re.DOTALL)
-_FRESH = ("xzqjkvwyu", "7905318246", "-.~+")
+_FRESH, _VARYING = "xzqjkvwyu7905318246-.~+", "x7-"
+"""What the names of samples are made of beside what globs mention, and what tells one from a name that is taken."""
 _TRIES = 400
 
 
@@ -106,14 +110,15 @@ def overlaps(globs: Sequence[str], taken: frozenset[str], work: Work) -> tuple[l
 
     Returns the names, and whether that is all of them.
     """
-    automata = [_Glob(glob) for glob in globs]
-    alphabet = _alphabet(automata)
+    automata, letters = _side_by_side(globs)
+    mentioned = (char for glob in globs for char in glob if char not in "*?[]!^")
+    alphabet = dict.fromkeys([*letters, *_VARYING, *mentioned])
     found: dict[tuple[bool, ...], str] = {}
     complete = True
-    for text, accepted in _reached(automata, alphabet, work):
+    for text, accepted in reached(automata, letters, MAX_STATES, work.spend):
         if accepted is None:
             complete = False
-        elif accepted not in found and (name := _untaken(text, accepted, automata, alphabet, taken, work)):
+        elif accepted not in found and (name := _untaken(text, accepted, globs, alphabet, taken, work)):
             found[accepted] = name
     return list(found.values()), complete
 
@@ -122,132 +127,43 @@ def overlap(left: str, right: str) -> bool:
     """Whether some name may match both patterns; true where that takes too long to tell."""
     if is_plain(left) and is_plain(right):
         return left.casefold() == right.casefold()
-    automata = [_Glob(left.casefold()), _Glob(right.casefold())]
-    return any(accepted is None or all(accepted) for _, accepted in _reached(automata, _alphabet(automata), Work()))
+    automata, letters = _side_by_side([left.casefold(), right.casefold()])
+    return any(accepted is None or all(accepted) for _, accepted in reached(automata, letters, MAX_STATES))
 
 
-def _reached(
-    automata: Sequence[_Glob], alphabet: tuple[str, ...], work: Work
-) -> Iterator[tuple[str, tuple[bool, ...] | None]]:
-    """A shortest text for each state of all, and which of them accept it; None at last if there are more states."""
-    start = tuple(automaton.start for automaton in automata)
-    seen = {start}
-    queue = deque([(start, "")])
-    while queue and len(seen) <= MAX_STATES:
-        state, text = queue.popleft()
-        work.spend(len(automata))
-        yield text, tuple(a.accepts(at) for a, at in zip(automata, state, strict=True))
-        for char in _telling(automata, state, alphabet):
-            work.spend(len(automata))
-            after = tuple(a.step(at, char) for a, at in zip(automata, state, strict=True))
-            if after not in seen:
-                seen.add(after)
-                queue.append((after, text + char))
-    if queue:
-        yield "", None
-
-
-def _alphabet(automata: Sequence[_Glob]) -> tuple[str, ...]:
-    """Every character the globs mention, and some they do not: a letter, a digit, a sign."""
-    mentioned = dict.fromkeys(char for automaton in automata for char in automaton.mentioned)
-    fresh = (next((char for char in kind if char not in mentioned), "") for kind in _FRESH)
-    return (*filter(None, fresh), *mentioned)
-
-
-def _telling(automata: Sequence[_Glob], state: tuple[Positions, ...], alphabet: tuple[str, ...]) -> Iterator[str]:
-    """The characters that lead to different states: those that a glob waits for, and the fresh ones."""
-    waited = {char for a, at in zip(automata, state, strict=True) for char in a.waits_for(at)}
-    return (char for n, char in enumerate(alphabet) if n < len(_FRESH) or char in waited)
+def _side_by_side(globs: Sequence[str]) -> tuple[list[Automaton], list[str]]:
+    """Globs as automata, and the letters that they tell apart, the fresh ones first."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of set operations that Python may have one day
+        automata = [Automaton(rf"(?s)\A(?:{_pattern(glob)})\Z") for glob in globs]
+    return automata, letters_of(automata, "".join(c for c in _FRESH if not any(c in glob for glob in globs)))
 
 
 def _untaken(
     text: str,
     accepted: tuple[bool, ...],
-    automata: Sequence[_Glob],
-    alphabet: tuple[str, ...],
+    globs: Sequence[str],
+    alphabet: Iterable[str],
     taken: frozenset[str],
     work: Work,
 ) -> str:
     """The text, or the first variant of it, that is a new name and is accepted likewise; empty if none is."""
-    tries = 0
-    queue, seen = deque([text]), {text}
-    while queue and tries < _TRIES:
-        tries += 1
-        name = queue.popleft()
-        work.spend(len(name) * len(automata) + 1)
-        alike = name == text or accepted == tuple(a.matches(name) for a in automata)
+    tried, seen = [text], {text}
+    for name in islice(tried, _TRIES):
+        work.spend(len(name) * len(globs) + 1)
+        alike = name == text or accepted == tuple(glob_regex(glob).found_in(name) for glob in globs)
         if name and alike and name not in taken:
             return name
-        for variant in _variants(name, alphabet):
-            if variant not in seen:
-                seen.add(variant)
-                queue.append(variant)
+        more = [variant for variant in _variants(name, alphabet) if variant not in seen]
+        tried += more
+        seen.update(more)
     return ""
 
 
-def _variants(text: str, alphabet: tuple[str, ...]) -> Iterator[str]:
+def _variants(text: str, alphabet: Iterable[str]) -> Iterator[str]:
     for at in range(len(text), -1, -1):
-        for char in alphabet[: len(_FRESH)]:
+        for char in _VARYING:
             yield text[:at] + char + text[at:]
     for at in range(len(text)):
         for char in alphabet:
             yield text[:at] + char + text[at + 1 :]
-
-
-class _Glob:
-    """A glob as an automaton: it stands at a set of positions in its pieces."""
-
-    def __init__(self, glob: str) -> None:
-        self._pieces = [piece[:1] if piece[0] == "*" else piece for piece in _PIECE.findall(glob)]
-        self._end = len(self._pieces)
-        self._steps: dict[tuple[Positions, str], Positions] = {}
-        self._waits: dict[Positions, frozenset[str]] = {}
-        self.start = self._closure({0})
-        self.mentioned = tuple(dict.fromkeys(char for piece in self._pieces for char in _mentioned(piece)))
-
-    def _closure(self, positions: set[int]) -> Positions:
-        """With the positions that a star may be skipped to."""
-        todo = list(positions)
-        while todo:
-            at = todo.pop()
-            if at < self._end and self._pieces[at] == "*" and at + 1 not in positions:
-                positions.add(at + 1)
-                todo.append(at + 1)
-        return frozenset(positions)
-
-    def step(self, at: Positions, char: str) -> Positions:
-        """Where it stands after one more character."""
-        key = (at, char)
-        if key not in self._steps:
-            ahead = {n if self._pieces[n] == "*" else n + 1 for n in at if n < self._end and self._fits(n, char)}
-            self._steps[key] = self._closure(ahead)
-        return self._steps[key]
-
-    def _fits(self, n: int, char: str) -> bool:
-        piece = self._pieces[n]
-        if len(piece) > 1:
-            return glob_regex(piece).found_in(char)
-        return piece in ("*", "?", char)
-
-    def waits_for(self, at: Positions) -> frozenset[str]:
-        """The characters that it tells apart there."""
-        if at not in self._waits:
-            self._waits[at] = frozenset(char for n in at if n < self._end for char in _mentioned(self._pieces[n]))
-        return self._waits[at]
-
-    def accepts(self, at: Positions) -> bool:
-        """Whether the name may end there."""
-        return self._end in at
-
-    def matches(self, text: str) -> bool:
-        """Whether the whole text matches."""
-        at = self.start
-        for char in text:
-            at = self.step(at, char)
-        return self.accepts(at)
-
-
-def _mentioned(piece: str) -> str:
-    if piece in ("*", "?"):
-        return ""
-    return piece.strip("[]!^") if len(piece) > 1 else piece

@@ -16,9 +16,9 @@ from proctor.policies.analysis.refinement import (
     NothingCertificate,
     SameRuleCertificate,
 )
-from proctor.policies.analysis.texts import texts_apart
 from proctor.policies.events.run_context import Tool
 from proctor.policies.stack.merge import effective_limits
+from proctor.policies.values.automata import texts_apart
 from proctor.policies.values.regexes import Regex
 
 from .test_questions import policy

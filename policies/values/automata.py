@@ -1,19 +1,17 @@
-r"""Texts that regular expressions tell apart: one for each set of patterns that some text matches, and no other.
+r"""Texts that regular expressions, and names that globs distinguish: one for each set of patterns that some text
+matches, and no other.
 
 The patterns run side by side as automata over one letter of each kind that they tell apart. `\b`, `^` and `$` are
 looked at with the letters before and after. What is found is for the evaluator to confirm.
 """
 
-import itertools
-import operator
+from __future__ import annotations
+
 import re
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
-
-from ..rules.memory import UserText, is_of_word
-from ..values.regexes import Regex
 
 MOST_NODES = 3_000
 """How large one automaton may be."""
@@ -42,101 +40,74 @@ def texts_apart(patterns: tuple[str, ...]) -> TextsApart:
     if len(patterns) > MOST_PATTERNS:
         return TextsApart({}, False)
     try:
-        automata = [_Automaton(pattern) for pattern in patterns]
+        automata = [Automaton(pattern) for pattern in patterns]
     except (re.error, RecursionError, OverflowError, NotImplementedError):
         return TextsApart({}, False)
-    letters = _letters(automata)
-    start: State = (tuple(frozenset([each.start]) for each in automata), "")
     texts: dict[tuple[bool, ...], str] = {}
-    seen = {start}
-    queue = deque([(start, "")])
-    while queue:
-        (nodes, before), text = queue.popleft()
-        found = tuple(n is None or each.ends(n, before, "") for each, n in zip(automata, nodes, strict=True))
+    for text, found in reached(automata, letters_of(automata, _READABLE), MOST_STATES):
+        if found is None:
+            return TextsApart(texts, False)
         texts.setdefault(found, text)
         if len(texts) == 2 ** len(patterns):
-            return TextsApart(texts, True)
-        for letter in letters:
-            moved = tuple(
-                None if n is None else each.moved(n, before, letter) for each, n in zip(automata, nodes, strict=True)
-            )
-            state = (moved, _kind(letter))
-            if state not in seen:
-                if len(seen) >= MOST_STATES:
-                    return TextsApart(texts, False)
-                seen.add(state)
-                queue.append((state, text + letter))
+            break
     return TextsApart(texts, True)
 
 
-def messages_apart(
-    patterns: Sequence[str], values: Sequence[str], standing: Container[str]
-) -> tuple[list[str], bool]:
-    """Messages of users by the patterns found in them and the values they contain, and whether there are no others.
-
-    Left out are those whose matches several others have together. `standing` values stand for any value.
+def reached(
+    automata: Sequence[Automaton],
+    letters: Sequence[str],
+    most_states: int,
+    spend: Callable[[int], None] = lambda steps: None,
+) -> Iterator[tuple[str, tuple[bool, ...] | None]]:
+    """A shortest text for each state of all automata, and which of them find their pattern in it; None at last if
+    there are more states. `spend` is called with how many steps it takes.
     """
-    if not patterns:
-        return [*dict.fromkeys(values), "zq"], True
-    apart = texts_apart((*patterns, *(_naming(each, cased=each in standing) for each in values)))
-    texts = _by_matches(patterns, values, apart)
-    complete = apart.complete and all(met in texts for met in apart.texts)
-    heard = len(patterns)
-    kept = _irreducible(texts, heard)
-
-    def has_alone(value: int, met: Sequence[bool]) -> bool:
-        """Whether a message has this value, and no pattern is found in it but those of `met`."""
-        return any(each[value] and _is_within(each[:heard], met) for each in kept)
-
-    stand_ins = [n for n, value in enumerate(values, heard) if value in standing]
-    of_any = all(has_alone(n, met) for n in stand_ins for met in texts)
-    return [texts[each] for each in kept], complete and of_any
-
-
-def _by_matches(patterns: Sequence[str], values: Sequence[str], apart: TextsApart) -> dict[tuple[bool, ...], str]:
-    """Texts by the patterns that are found in them, then the values that they contain."""
-    regexes = [Regex(pattern) for pattern in patterns]
-    alone = [text for pattern in patterns for text in texts_apart((pattern,)).texts.values()]
-    with_values = [f"{text} {value}" for value in values for text in ("zq", *alone)]
-    texts: dict[tuple[bool, ...], str] = {}
-    for text in (*with_values, "zq", *" 9A-\n", *filter(None, alone), *filter(None, apart.texts.values())):
-        words = UserText(texts=[text.casefold()])
-        texts.setdefault((*(regex.found_in(text) for regex in regexes), *map(words.contain, values)), text)
-    return texts
+    kind_of = _kinds(automata)
+    start: State = (tuple(frozenset([each.start]) for each in automata), "")
+    apart: dict[frozenset[Test], list[str]] = {}
+    seen = {start}
+    queue = deque([(start, "")])
+    while queue and len(seen) <= most_states:
+        (nodes, before), text = queue.popleft()
+        spend(len(automata))
+        yield text, tuple(n is None or each.ends(n, before, "") for each, n in zip(automata, nodes, strict=True))
+        tests = frozenset().union(*(each.tests_at(n) for each, n in zip(automata, nodes, strict=True) if n))
+        if tests not in apart:
+            apart[tests] = _apart(letters, kind_of, tests)
+        for letter in apart[tests]:
+            spend(len(automata))
+            moved = tuple(
+                None if n is None else each.moved(n, before, letter) for each, n in zip(automata, nodes, strict=True)
+            )
+            state = (moved, kind_of(letter))
+            if state not in seen:
+                seen.add(state)
+                queue.append((state, text + letter))
+    if queue:
+        yield "", None
 
 
-def _irreducible(matches: Iterable[tuple[bool, ...]], heard: int) -> list[tuple[bool, ...]]:
-    """The matches that no smaller ones make up together; `heard` is how many of them are patterns."""
-    kept: list[tuple[bool, ...]] = []
-    for met in sorted(matches, key=sum):
-        within = [each for each in kept if _is_within(each, met)]
-        together = tuple(map(any, zip(*within, strict=True)))
-        if together != met or not any(each[:heard] == met[:heard] for each in within):
-            kept.append(met)
-    return kept
+def _apart(letters: Iterable[str], kind_of: Callable[[str], str], tests: Collection[Test]) -> list[str]:
+    """The first of the letters of each kind that these tests tell apart."""
+    found: dict[Any, str] = {}
+    for letter in letters:
+        found.setdefault((kind_of(letter), *(_takes(test, letter) for test in tests)), letter)
+    return list(found.values())
 
 
-def _is_within(some: Sequence[bool], more: Sequence[bool]) -> bool:
-    return all(itertools.starmap(operator.le, zip(some, more, strict=False)))
+def letters_of(automata: Sequence[Automaton], readable: str) -> list[str]:
+    """One letter of each kind that the patterns tell apart, a readable one if there is one."""
+    wanted = list(dict.fromkeys(test for each in automata for test in each.tests()))
+    codes = sorted({n for test in wanted for n in _codes(test)})
+    named = [chr(n) for n in codes if 0 <= n < 0xD800 or 0xE000 <= n < 0x110000]
+    if any(flags & re.IGNORECASE for _, flags in wanted):
+        named += [each for letter in (*readable, *named) for each in cases_of(letter)]
+    return _apart((*readable, *named), _kinds(automata), wanted)
 
 
-def _naming(value: str, *, cased: bool) -> str:
-    """A pattern that is found in texts that contain a value: `UserText.contain` as an automaton."""
-    beyond, apart, point = (rf"[^{each}\x80-\U0010ffff]" for each in ("0-9", r"\w", r"\w.,"))
-    before, after = rf"(?:\A|{apart})", rf"(?:{apart}|\Z)"
-    if value[0].isdigit():
-        before = rf"(?:\A,?|{point}|{beyond},|[A-Za-z_.]\.)"
-    if value[-1].isdigit():
-        after = rf"(?:\Z|{point}|[.,](?:{beyond}|\Z))"
-    if value[0] in ".," and value[1:2].isdigit():
-        before = rf"(?:\A|{beyond})"
-    elif not is_of_word(value[0]):
-        before = ""
-    if value[-1] in ".," and value[-2:-1].isdigit():
-        after = rf"(?:{beyond}|\Z)"
-    elif not is_of_word(value[-1]):
-        after = ""
-    return rf"(?{'' if cased else 'i'}s){before}{re.escape(value)}{after}"
+def _kinds(automata: Iterable[Automaton]) -> Callable[[str], str]:
+    """A letter's class as far as an assertion looks at it, beside the start and the end."""
+    return _kind if any(each.looks_around for each in automata) else lambda letter: "-"
 
 
 def _kind(letter: str) -> str:
@@ -148,7 +119,7 @@ def _in_word(letter: str) -> bool:
     return letter.isascii() and (letter.isalnum() or letter == "_")
 
 
-class _Automaton:
+class Automaton:
     """A pattern that is searched for, as a nondeterministic automaton: steps that take a letter, and `free` ones."""
 
     def __init__(self, pattern: str) -> None:
@@ -213,21 +184,46 @@ class _Automaton:
                 at = after
         self.free[at].append(("", to))
 
+    @property
+    def looks_around(self) -> bool:
+        """Whether it looks at the letters beside a place."""
+        return any(assertion not in ("", "start", "end") for steps in self.free for assertion, _ in steps)
+
     def tests(self) -> Iterator[Test]:
         """The conditions on its letters."""
         return (test for steps in self.taking for test, _ in steps)
+
+    def tests_at(self, nodes: Nodes) -> frozenset[Test]:
+        """The conditions on the next letter at some nodes, whatever the letters beside them."""
+        if nodes not in self._memo:
+            ahead = self._ahead(nodes, lambda assertion: True)
+            self._memo[nodes] = frozenset(test for at in ahead for test, _ in self.taking[at])
+        found: frozenset[Test] = self._memo[nodes]
+        return found
+
+    def _essential(self, nodes: Iterable[int]) -> Nodes:
+        """Of the nodes here and those that a step leads to in any case, all that differ from where they lead."""
+        ahead = self._ahead(nodes, lambda assertion: not assertion)
+        return frozenset(
+            at
+            for at in ahead
+            if self.taking[at] or at == self.final or any(assertion for assertion, _ in self.free[at])
+        )
+
+    def _ahead(self, nodes: Iterable[int], passes: Callable[[str], bool]) -> set[int]:
+        """The nodes reached by the free steps whose assertion passes."""
+        reached, todo = set(nodes), list(nodes)
+        while todo:
+            new = {to for assertion, to in self.free[todo.pop()] if passes(assertion)} - reached
+            reached |= new
+            todo += new
+        return reached
 
     def _closure(self, nodes: Nodes, before: str, after: str) -> Nodes:
         """The nodes reached by free steps, between two letters."""
         key = (nodes, before, after and _kind(after))
         if key not in self._memo:
-            reached, todo = set(nodes), list(nodes)
-            while todo:
-                for assertion, to in self.free[todo.pop()]:
-                    if to not in reached and (not assertion or _ASSERTIONS[assertion](before, after)):
-                        reached.add(to)
-                        todo.append(to)
-            self._memo[key] = frozenset(reached)
+            self._memo[key] = frozenset(self._ahead(nodes, lambda a: not a or _ASSERTIONS[a](before, after)))
         closed: Nodes = self._memo[key]
         return closed
 
@@ -241,7 +237,7 @@ class _Automaton:
         if key not in self._memo:
             closed = self._closure(nodes, before, letter)
             taken = (to for n in closed for test, to in self.taking[n] if _takes(test, letter))
-            self._memo[key] = None if self.final in closed else frozenset([self.start, *taken])
+            self._memo[key] = None if self.final in closed else self._essential([self.start, *taken])
         after: Nodes | None = self._memo[key]
         return after
 
@@ -276,7 +272,6 @@ _CATEGORIES: dict[str, Callable[[str], bool]] = {
 }
 
 
-@lru_cache(maxsize=65_536)
 def _is_member(op: str, argument: Any, letter: str) -> bool:
     if op == "LITERAL":
         return ord(letter) == int(argument)
@@ -288,6 +283,7 @@ def _is_member(op: str, argument: Any, letter: str) -> bool:
     return _CATEGORIES[name](letter)
 
 
+@lru_cache(maxsize=65_536)
 def _takes(test: Test, letter: str) -> bool:
     (op, argument), flags = test
     name = str(op)
@@ -323,20 +319,6 @@ def _cases() -> dict[str, str]:
 
 
 _READABLE = "z9 y-./_@:,=abcdefghijklmnopqrstuvwx" + "".join(map(chr, range(32, 127))) + "\n\t\r\x0b\x00\x7fé中"
-
-
-def _letters(automata: Sequence[_Automaton]) -> list[str]:
-    """One letter of each kind that the patterns tell apart."""
-    wanted = list(dict.fromkeys(test for each in automata for test in each.tests()))
-    codes = sorted({n for test in wanted for n in _codes(test)})
-    named = [chr(n) for n in codes if 0 <= n < 0xD800 or 0xE000 <= n < 0x110000]
-    if any(flags & re.IGNORECASE for _, flags in wanted):
-        named += [each for letter in (*_READABLE, *named) for each in cases_of(letter)]
-    found: dict[Any, str] = {}
-    for letter in (*_READABLE, *named):
-        kind = (_kind(letter), *(_takes(test, letter) for test in wanted))
-        found.setdefault(kind, letter)
-    return list(found.values())
 
 
 def _codes(test: Test) -> Iterator[int]:
