@@ -34,9 +34,12 @@ NOT_A_MODEL = "<synthetic>"
 """The model's name in the log for messages that the client wrote itself."""
 
 
+_BELOW: Final = "subagents"
+
+
 def logs_below(main: Path) -> Iterable[Path]:
-    """The logs of the subagents of the session with this log."""
-    return (main.with_suffix("") / "subagents").rglob("*.jsonl")
+    """The logs of the subagents of the session with this log; those of a workflow have a folder of their own."""
+    return (main.with_suffix("") / _BELOW).rglob("*.jsonl")
 
 
 class ClaudeUsageLog(UsageLog):
@@ -258,13 +261,12 @@ _owner = msgspec.json.Decoder(_Owner)
 
 def subagent_logs(session_log: Path) -> list[Path]:
     """The logs of a session's subagents, kept in its own folder or, by older clients, beside it."""
-    own_folder = sorted((session_log.parent / session_log.stem / "subagents").glob("*.jsonl"))
     beside = [
         path
         for path in sorted(session_log.parent.glob("agent-*.jsonl"))
         if path != session_log and _owner_of(path) == session_log.stem
     ]
-    return own_folder + beside
+    return [*sorted(logs_below(session_log)), *beside]
 
 
 def without_subagents(paths: Iterable[Path]) -> list[Path]:
@@ -277,8 +279,8 @@ def without_subagents(paths: Iterable[Path]) -> list[Path]:
 def _session_log_of(path: Path) -> Path | None:
     if path.suffix != ".jsonl":
         return None
-    if path.parent.name == "subagents":
-        return path.parent.parent.with_suffix(".jsonl")
+    if (folder := next((each for each in path.parents if each.name == _BELOW), None)) is not None:
+        return folder.parent.with_suffix(".jsonl")
     if path.name.startswith("agent-") and (owner := _owner_of(path)) and owner != path.stem:
         return path.parent / f"{owner}.jsonl"
     return None

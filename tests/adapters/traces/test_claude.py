@@ -50,14 +50,17 @@ def test_the_recorded_session_is_read_with_its_subagent(recorded: TraceSession) 
     assert ("system", "<task-notification") in messages
 
 
-def test_a_log_is_read_with_its_subagents_wherever_they_are(data: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("below", ["", "{}/subagents", "{}/subagents/workflows/w1"])
+def test_a_log_is_read_with_its_subagents_wherever_they_are(data: Path, tmp_path: Path, below: str) -> None:
     """Even if only the log is named. Older clients have `agent-*.jsonl` in the same folder, with the session's id in
-    their lines.
+    their lines; those of a workflow are in a folder of their own.
     """
     (log,) = (data / "claude").glob("*.jsonl")
     (agent,) = (data / "claude").rglob("agent-*.jsonl")
+    folder = tmp_path / below.format(log.stem)
+    folder.mkdir(parents=True, exist_ok=True)
     shutil.copy(log, tmp_path)
-    shutil.copy(agent, tmp_path)
+    shutil.copy(agent, folder)
 
     for path in (log, tmp_path):
         (session,) = read_sessions([str(path)])
