@@ -212,6 +212,12 @@ class Posted:
             self._close()
         return message
 
+    def answer(self) -> dict[str, Any]:
+        """The answer: a server's own requests may come before it."""
+        while "method" in (message := self.next()):
+            pass
+        return message
+
     def _close(self) -> None:
         self._response.close()
         self._connection.close()

@@ -70,6 +70,14 @@ _LOCAL = TransportSecuritySettings(
 )
 
 
+class _Session(StreamableHTTPServerTransport):
+    """A client's session; `answering` are the ids of its requests, as text, whose answers have not been sent."""
+
+    def __init__(self) -> None:
+        super().__init__(mcp_session_id=uuid4().hex, security_settings=_LOCAL)
+        self.answering: set[str] = set()
+
+
 class HttpDownstream:
     """Listens on loopback at `HOST:PORT`, port 0 for a free one; `ready` gets the URL once clients can connect.
     Raises UsageError for an address that is malformed, not loopback, or taken.
@@ -80,7 +88,7 @@ class HttpDownstream:
     def __init__(self, address: str, *, ready: Callable[[str], None]) -> None:
         self._socket = listening(address, why="whoever can connect can call tools; use 127.0.0.1")
         self._ready = ready
-        self._sessions: dict[str, StreamableHTTPServerTransport] = {}
+        self._sessions: dict[str, _Session] = {}
 
     async def accept(self, serve: Serve) -> None:
         """Serve until cancelled."""
@@ -101,16 +109,15 @@ class HttpDownstream:
                 tasks.cancel_scope.cancel()
 
     async def flush(self) -> None:
-        """The library closes a request's stream once its answer is on its way."""
         with anyio.move_on_after(_FLUSH_S):
-            while any(each._request_streams.keys() - {GET_STREAM_KEY} for each in self._sessions.values()):  # noqa: ASYNC110
+            while any(each.answering for each in self._sessions.values()):  # noqa: ASYNC110
                 await anyio.sleep(_FLUSH_S / 100)
 
 
 class _Endpoint:
     """The ASGI application: a session of the protocol is one connection."""
 
-    def __init__(self, sessions: dict[str, StreamableHTTPServerTransport], serve: Serve, tasks: TaskGroup) -> None:
+    def __init__(self, sessions: dict[str, _Session], serve: Serve, tasks: TaskGroup) -> None:
         self._sessions = sessions
         self._serve = serve
         self._tasks = tasks
@@ -133,32 +140,36 @@ class _Endpoint:
     async def _serve_session(self, session_id: str, request: Request, receive: Receive, send: Send) -> None:
         transport = self._sessions[session_id]
         receive, message = await _message(request, receive)
-        text = str(message.get("id")) if isinstance(message, dict) and "method" in message else None
+        text = _id_of(message)
         # The transport keeps one stream for each text of an id: a second request would get the first one's answer.
-        if text in (*transport._request_streams, GET_STREAM_KEY):
+        if text in (*transport.answering, GET_STREAM_KEY):
             await _refused(f"the request id `{short(str(text))}` is in use", 400)(request.scope, receive, send)
         elif request.method == "GET" and "last-event-id" in request.headers:
             await _refused("no events are kept to resume from", 400)(request.scope, receive, send)
         else:
-            await self._handle(session_id, transport, request.scope, receive, send)
+            await self._handle(transport, text, request.scope, receive, send)
 
-    async def _handle(
-        self, session_id: str, transport: StreamableHTTPServerTransport, scope: Scope, receive: Receive, send: Send
-    ) -> int:
-        """Pass a request on to its session; returns the status of the answer."""
+    async def _handle(self, transport: _Session, text: str | None, scope: Scope, receive: Receive, send: Send) -> int:
+        """Pass a request, with the text of its id, on to its session; returns the status of the answer."""
         status = 0
+        answering = {text} if text is not None else set[str]()
+        transport.answering |= answering
 
         async def watched(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
+            elif not message.get("more_body"):
+                transport.answering -= answering  # before the client can know and send the next
             await send(message)
 
         try:
             await transport.handle_request(scope, receive, watched)
         except Exception:
-            if session_id in self._sessions:
+            if transport.mcp_session_id in self._sessions:
                 raise  # else it has ended meanwhile, as its server may have
+        finally:
+            transport.answering -= answering
         if not status:
             await _refused("the session has ended", 404)(scope, receive, send)
         return status
@@ -180,13 +191,13 @@ class _Endpoint:
                 return
             del self._idle[oldest]
             await self._sessions[oldest].terminate()
-        session_id = uuid4().hex
-        transport = StreamableHTTPServerTransport(mcp_session_id=session_id, security_settings=_LOCAL)
+        transport = _Session()
+        session_id = str(transport.mcp_session_id)
         status = 0
         await self._tasks.start(self._own, session_id, transport)
         try:
             with self._requested(session_id):
-                status = await self._handle(session_id, transport, scope, receive, send)
+                status = await self._handle(transport, _id_of(message), scope, receive, send)
         finally:
             if not 200 <= status < 400:  # only `initialize` begins a session
                 with anyio.CancelScope(shield=True):
@@ -208,9 +219,7 @@ class _Endpoint:
                 if session_id in self._sessions:
                     self._idle[session_id] = None
 
-    async def _own(
-        self, session_id: str, transport: StreamableHTTPServerTransport, *, task_status: TaskStatus[None]
-    ) -> None:
+    async def _own(self, session_id: str, transport: _Session, *, task_status: TaskStatus[None]) -> None:
         self._sessions[session_id] = transport
         try:
             async with transport.connect() as streams:
@@ -240,6 +249,12 @@ async def _message(request: Request, receive: Receive) -> tuple[Receive, Any]:
         return rest.pop() if rest else await receive()
 
     return again, message
+
+
+def _id_of(message: Any) -> str | None:
+    """The text of a request's id, by which the transport finds its stream; None for any other message."""
+    is_request = isinstance(message, dict) and "method" in message and message.get("id") is not None
+    return str(message["id"]) if is_request else None
 
 
 def _bounded(receive: Receive) -> Receive:

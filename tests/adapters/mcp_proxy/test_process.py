@@ -219,9 +219,9 @@ def test_a_run_that_is_cancelled_answers_every_request_over_http(tmp_path: Path)
     with ProxyOverHttp(tmp_path, policy=policy, server=LENIENT) as (url, _):
         sessions = [{SESSION: post(url, HELLO)[1][SESSION]} for _ in range(2)]
         running = [Posted(url, call("hold", 1), **headers) for headers in sessions]
-        seen = [Posted(url, call("look", 2), **headers).next()["id"] for headers in sessions]
+        seen = [Posted(url, call("look", 2), **headers).answer()["id"] for headers in sessions]
         denied = Posted(url, call("write", 3), **sessions[0])
-        answers = [posted.next() for posted in (*running, denied)]
+        answers = [posted.answer() for posted in (*running, denied)]
 
     assert seen == [2, 2]
     assert [(answer["id"], answer["result"]["isError"]) for answer in answers] == [(1, True), (1, True), (3, True)]
