@@ -37,6 +37,7 @@ WOKEN_NOTE = "woken"
 """The client's own prompts, each with the person's that it goes on with."""
 MOST_WOKEN = 256
 STARTS_BLOCKED = "no run starts at the moment"
+APPROVED_BY_HOOK = "approved_by_hook"
 SETTINGS_CHANGED = "settings that change during a session apply from the next session on"
 
 
@@ -371,7 +372,12 @@ class Hook:
 
     def _batch(self) -> Verdict:
         """A response's calls are over."""
-        self._end_calls(call.tool_use_id for call in self._input.tool_calls)
+        ids = [call.tool_use_id for call in self._input.tool_calls]
+        self._end_calls(ids)
+        for call_id in self._session.approved.intersection(ids):
+            if self._has_run and self._client.hook_answered(self._input.transcript_path, call_id):
+                message = f"a hook of {self._client.title} approved call `{call_id}`, not the person who was asked"
+                self._report(ev.ErrorOccurred(code=APPROVED_BY_HOOK, message=message))
         if self._has_run and self._input.agent_id is None:
             self._report(ev.TurnCompleted(turn=self._session.machine.turn))
         return _ALLOWED
@@ -507,6 +513,8 @@ class Hook:
             elif isinstance(event, ev.BudgetWarned):
                 unit = unit_of(self._session.rules.policy, event.limit)
                 yield f"`{event.limit}`: {used_of(unit, event.used, event.max)} used"
+            elif isinstance(event, ev.ErrorOccurred) and event.code == APPROVED_BY_HOOK:
+                yield event.message
             elif isinstance(event, ev.RunFailed):
                 yield f"the run failed: {event.error.get('message', 'its cause is not known')}"
         unpriced = self._session.monitor.metadata.get("unpriced") if at_the_end else None

@@ -222,6 +222,7 @@ class HookClient(msgspec.Struct, frozen=True, kw_only=True):
         unheard: the tools that no hook of it shows, by their names in policies, each with why.
         ended: of the calls with these ids, those that its log, by its path, shows as refused or interrupted by a
             person, each with whether it ran: no hook tells of it; and all that ran, if no hook tells any more.
+        hook_answered: whether, by its log, a hook answered the question about the call of this id, not its person.
         failed: of the calls that run, by id and name, those that its log shows as over, each with what it was told of
             them: no hook of it tells of a call that fails.
         own_inputs: of a tool, the inputs that it sets itself: with its person's answer, or in one of its hooks only.
@@ -257,6 +258,7 @@ class HookClient(msgspec.Struct, frozen=True, kw_only=True):
     fails_open: tuple[str, ...] = ()
     unheard: Mapping[str, str] = {}
     ended: Callable[[str, Collection[str], bool], Mapping[str, bool]] | None = None
+    hook_answered: Callable[[str, str], bool] = lambda log, call_id: False
     failed: Callable[[HookInput, Mapping[str, str]], Mapping[str, Any]] | None = None
     own_inputs: Mapping[str, tuple[str, ...]] = {}
     schedules: Mapping[str, str] = {}

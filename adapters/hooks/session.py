@@ -14,6 +14,7 @@ from proctor.policies.events import (
     RunCompleted,
     RunStarted,
     SessionStarted,
+    ToolApprovalGranted,
     ToolCallCompleted,
     ToolCallRequested,
     ToolCallStarted,
@@ -48,8 +49,9 @@ class HookedSession:
     """A session as its record has it; the client, its id of it and the record's.
 
     `monitor` and `machine` are those of its latest run, which began at `run_at`; `runs` is their number;
-    `called`: there was a call in this session; `supposed`: calls that have ended without a hook's word; `made_by`: of
-    calls that a script of the model makes, its log and the scripts that ran then; `steered`: of `continues_by`.
+    `called`: there was a call in this session; `approved`: calls that its client let run when it was to ask;
+    `supposed`: calls that have ended without a hook's word; `made_by`: of calls that a script of the model makes, its
+    log and the scripts that ran then; `steered`: of `continues_by`.
     """
 
     def __init__(
@@ -77,6 +79,7 @@ class HookedSession:
         self.runs = 0
         self.run_at: datetime | None = None
         self.called = False
+        self.approved: set[str] = set()
         self.supposed: set[str] = set()
         self.made_by: dict[str, tuple[str, frozenset[str]]] = {}
         self.steered: LastOutput | None = None
@@ -261,6 +264,8 @@ class HookedSession:
         for event in events:
             self._past.apply(event)
             self.called = self.called or isinstance(event, ToolEvent)
+            if isinstance(event, ToolApprovalGranted) and event.by == self.client.by:
+                self.approved.add(event.tool_call_id)
             if isinstance(event, ToolCallRequested | ToolCallStarted):
                 text = event.tool_input.get(self.client.schedules.get(event.tool_name, ""))
                 self._scheduled |= {text} if isinstance(text, str) else set()

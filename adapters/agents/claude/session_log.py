@@ -158,9 +158,16 @@ class CallResult(msgspec.Struct, kw_only=True, rename="camel"):
         return self.tool_denial_kind == "user-rejected" and self.tool_use_result == USER_REJECTED and not denied
 
     @property
+    def by_hook(self) -> bool:
+        """Whether a hook has answered the question about it, and not its person."""
+        return self._is_decided("source", "hook")
+
+    @property
     def _is_rejected(self) -> bool:
-        decision = self.permission_decision
-        return isinstance(decision, dict) and decision.get("decision") == "reject"
+        return self._is_decided("decision", "reject")
+
+    def _is_decided(self, name: str, value: str) -> bool:
+        return isinstance(self.permission_decision, dict) and self.permission_decision.get(name) == value
 
 
 class _Envelope(CallResult, kw_only=True, rename=None):

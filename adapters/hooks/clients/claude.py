@@ -211,6 +211,20 @@ def scheduled(log: str, waits: bool) -> bool:
     return messages.awaited(latest, bool, usage_log.WAIT_AT_THE_END_S if waits else 0)
 
 
+def hook_answered(log: str, call_id: str) -> bool:
+    """Whether a hook has answered the question about a call that is over, and not its person."""
+
+    def answered() -> bool | None:
+        for path in (Path(log), *logs_below(Path(log))) if log else ():
+            for line in messages.log_lines(str(path), call_id.encode(), last=_END):
+                if (row := _row(line)) and any(part.tool_use_id == call_id for part in row.message.content):
+                    return row.by_hook
+        return None
+
+    wait_s = usage_log.WAIT_AT_THE_END_S if log else 0
+    return bool(messages.awaited(answered, lambda by_hook: by_hook is not None, wait_s))
+
+
 def _read_settings(data: Mapping[str, Any], to: Permissions, file: str) -> None:
     settings = mapping_at(data.get("permissions", {}), file, "permissions")
     mode = settings.get("defaultMode", "default")
@@ -329,6 +343,7 @@ CLAUDE: Final = messages.HookClient(
         "a subagent in the cloud (`isolation: remote`) has no hooks",
     ),
     ended=ended,
+    hook_answered=hook_answered,
     own_inputs=_OWN_INPUTS,
     schedules={"CronCreate": "prompt", "ScheduleWakeup": "prompt"},
     scheduled=scheduled,
