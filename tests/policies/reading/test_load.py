@@ -209,6 +209,17 @@ def test_policy_tests_in_a_folder_are_not_loaded_as_policies(block: str, tmp_pat
         load_policies(tmp_path)
 
 
+@pytest.mark.parametrize("name", ["sessions.jsonl", "sessions.jsonl.gz"])
+def test_recorded_sessions_are_no_policy(tmp_path: Path, name: str) -> None:
+    """Who mixes up the order of a command's files learns what this one is for."""
+    (tmp_path / name).write_bytes(b'{"id": "s", "events": []}\n' if name.endswith("l") else b"\x1f\x8b\x08")
+
+    with pytest.raises(
+        PolicyError, match=r":1:1: recorded sessions, not a policy; `proctor eval --policy FILE` reads"
+    ):
+        load_policies(tmp_path / name)
+
+
 def test_a_missing_file_is_a_policy_error(tmp_path: Path) -> None:
     """The error names the file and the cause."""
     with pytest.raises(PolicyError, match=r"nowhere\.yaml: cannot read the file: no such file"):
