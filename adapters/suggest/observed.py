@@ -235,10 +235,14 @@ def _scalars(input: dict[str, Any]) -> Iterator[tuple[str, tuple[Any, ...]]]:
 
 
 def _leaves(path: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """The scalars of an output, each with its path, the elements of lists together; none of a text."""
+    """The scalars of an output, each with its path, the elements of lists together, and those of objects that are
+    known by their ids; none of a text.
+    """
     if isinstance(value, dict):
         for key, below in value.items():
-            if isinstance(key, str) and key.isidentifier():
+            if isinstance(below, dict) and any(map(str.isdigit, key)):
+                yield from _leaves(f"{path}[*]", below)
+            elif key.isidentifier():
                 yield from _leaves(f"{path}.{key}", below)
     elif isinstance(value, list):
         for below in value:

@@ -200,7 +200,9 @@ def without_denied(suggestion: Suggestion, base: Policy, observed: Sequence[Obse
         answer, agent = found
         if answer.verdict == "unknown":
             return _one_by_one(left, unproved)
-        left = left.without(_culprits(left, answer.session, agent) or left.tools, "the base denies it")
+        _, colon, rule = answer.reason.partition(": rule ")
+        why = f"the base can deny it{colon}{rule}"
+        left = left.without(_culprits(left, answer.session, agent) or left.tools, why)
     return left
 
 

@@ -239,7 +239,24 @@ def test_a_tool_that_the_base_denies_by_its_native_name_is_not_suggested(cli: An
     [answer] = cli("suggest", "seen.jsonl", "--base", "base.yaml", "--json").lines
 
     assert [entry["tool"] for entry in answer["entries"] if entry["kind"] == "tool"] == ["grep"]
-    assert [entry["reason"] for entry in answer["left_out"]] == ["the base denies it"]
+    assert [entry["reason"] for entry in answer["left_out"]] == [
+        "the base can deny it: rule `deny-1`: `MultiEdit` was requested"
+    ]
+
+
+def test_a_source_in_an_object_that_is_known_by_its_id_is_the_same_in_every_session(cli: Any, place: Path) -> None:
+    """Each customer has cards of other ids."""
+    lines = []
+    for n in range(12):
+        card = {"id": f"card_{n}00", "brand": "visa"}
+        owner = {"name": f"user-{n}", "cards": {f"card_{n}": card}}
+        calls = [("customer", {"mail": f"u{n}@example.org"}, owner), ("charge", {"card": card["id"]}, "done")]
+        lines.append(json.dumps(session(f"s{n}", f"charge u{n}@example.org", *calls)))
+    place.joinpath("seen.jsonl").write_text("\n".join(lines))
+    learnt = yaml.safe_load(cli("suggest", "seen.jsonl").out)
+    [source] = [rule for rule in learnt["rules"] if rule.get("path") == "$.card"]
+
+    assert source["from"] == ["user_message", {"tool": "customer", "path": "$.cards[*].id"}]
 
 
 def test_it_learns_from_the_sessions_of_a_store(cli: Any, place: Path) -> None:
