@@ -42,7 +42,7 @@ class _Redacted:
         return write
 
     def _silent(self, level: str) -> bool:
-        """Whether the logger `proctor` would tell nobody; what a program has configured decides by itself."""
+        """Whether nobody would see the entry; a structlog that the program has configured decides that itself."""
         if _is_configured() or level.upper() not in _LEVELS:
             return False
         return not logging.getLogger("proctor").isEnabledFor(_LEVELS[level.upper()])
@@ -52,7 +52,7 @@ _LEVELS = logging.getLevelNamesMapping()
 
 
 def _discarded(event: str, **fields: Any) -> None:
-    """Tells nobody."""
+    """Discard an entry."""
 
 
 def _write(log: Any, level: str, event: str, /, **fields: Any) -> None:

@@ -85,9 +85,9 @@ def _leaves(command: click.Command) -> Iterable[click.Command]:
 
 
 def _strict(command: click.Command) -> click.Command:
-    """A command to which an option that takes one value is given once, as click would let the last one win, and
-    nothing without a value, as of a variable that is not set: its default, or this folder, would stand in for it. Two
-    files that it writes are two, as the second would replace the first.
+    """A command that rejects what click would accept: an option given twice, of which the last would win; an empty
+    value, as of a variable that is not set, for which a default or this folder would stand in; and one file for two
+    outputs, of which the second would replace the first.
     """
     for each in _leaves(command):
         setattr(each, "make_parser", partial(_strict_parser, type(each).make_parser, each))  # noqa: B010
@@ -222,9 +222,9 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _open_streams() -> None:
-    """A stream that our starter closed reads as empty, and takes what is written, also a standard error that fails:
-    the exit code still counts. Files and pipes get UTF-8 whatever the locale; what a terminal cannot show, or is not
-    text, is escaped.
+    """A stream that the parent process closed reads as empty and discards what is written, and so does a standard
+    error that fails: the exit code still counts. Files and pipes get UTF-8 whatever the locale; what a terminal
+    cannot show, or is not text, is escaped.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:

@@ -55,7 +55,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON i
 def store_option_with(
     default: str = DEFAULT_STORE, about: str = "The store: a SQLite file or postgresql://USER@HOST/DATABASE."
 ) -> Callable[[Command], Command]:
-    """`--store`, with what stands for it if PROCTOR_STORE isn't set either."""
+    """`--store`; `default` describes the store that is used if PROCTOR_STORE isn't set either."""
     return click.option("--store", metavar="STORE", help=f"{about} [default: $PROCTOR_STORE, else {default}]")
 
 
@@ -168,8 +168,8 @@ def read_policies(files: Sequence[str]) -> list[Policy]:
 
 
 def read_traces(files: Sequence[str], format: str | None = None) -> Iterator[TraceSession]:
-    """The recorded sessions of files and folders; then it says what in those written by hand it passed over. Raises
-    TraceError.
+    """The recorded sessions of files and folders; at the end, a note on events of unknown type in those written by
+    hand. Raises TraceError.
     """
     from ..traces import read_sessions
 

@@ -56,11 +56,10 @@ def _environments() -> Iterator[Mapping[str, str]]:
 
 
 def check_person(what: str, store: str | None, role: Role) -> str | None:
-    """See that whoever asks is outside of every run, and shows it; gives the name that its token has, if it has one.
+    """Check that a person outside of every run calls the command `what`; returns the name on their token, if any.
 
-    It shows it by a token beside the store, which has to allow the role, or by a terminal that no agent can have
-    opened; `what` is the command. Raises UsageError: it does not show it, or the token does not allow it; StoreError:
-    the store's runs cannot be read.
+    The proof is a token beside the store that allows the role, or a terminal that no agent can have opened. Raises
+    UsageError: there is no proof, or the token does not allow it; StoreError: the store's runs cannot be read.
     """
     check_outside_runs(what)
     file = f"{beside(store)}-tokens"
@@ -81,8 +80,8 @@ def acting(by: str | None, holder: str | None, reason: str | None) -> tuple[str,
 
 
 def refusal(what: str, store: str | None) -> tuple[str | None, str]:
-    """As `check_person`, for a command that also only shows: the name that the token has, and why whoever asks may
-    not both answer and end, empty where they may.
+    """As `check_person`, for a command that may just show things: the name on the token, and why the caller may not
+    both answer and end runs; empty if they may.
     """
     try:
         check_person(what, store, "answer")

@@ -40,9 +40,10 @@ from .active_runs import ActiveRuns, RunHandle, Statistics, deliver, why_left
 
 
 class Place:
-    """What a run takes of `max_running`; whatever its agent starts has the context of `spawn`.
+    """One run's place among `max_running`. Its agent's code runs in the context of `spawn`, by which a run that it
+    starts finds this place as its `outer` one.
 
-    `below` counts the runs that its agent started on the same supervisor and that go on; `waiting` are to start.
+    `below` counts the active runs that the agent started on this supervisor; `waiting` are those still to start.
     """
 
     __slots__ = ("admission", "below", "outer", "over", "session_id", "waiting")
@@ -57,7 +58,7 @@ class Place:
 
     @property
     def lender(self) -> Place | None:
-        """That of the run here whose agent starts this one, while both go on."""
+        """The place of the active run on this supervisor whose agent starts this one."""
         outer = self.outer
         while outer is not None and (outer.over or outer.admission is not self.admission):
             outer = outer.outer
@@ -81,8 +82,8 @@ _place: ContextVar[Place | None] = ContextVar("place", default=None)
 class Admission:
     """Limits how many runs there are at once, and to one a session.
 
-    A run does not count while one goes on that its agent started here: runs that wait for those would otherwise wait
-    for ever, once they take every place.
+    A run does not count while a run that its agent started here is active: runs that wait for their own children
+    would otherwise fill every place, and wait for ever.
     """
 
     def __init__(self, most: int) -> None:

@@ -80,7 +80,7 @@ class Budgets:
 
     _state: RunState
     _lines: list[BudgetLine]
-    on_reserved: Callable[[int], None] = field(init=False)  # has the call of a key judged
+    on_reserved: Callable[[int], None] = field(init=False)  # decides the call of a key
     _awaiting: bool = field(default=False, init=False)
     _starting: bool = field(default=True, init=False)
     _settled: bool = field(default=False, init=False)

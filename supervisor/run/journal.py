@@ -82,7 +82,7 @@ NEVER: tuple[StoreErrorKind, ...] = (
 
 
 class JournalListener(Protocol):
-    """What a journal tells of its writes, before any waiter continues."""
+    """Called by a journal about each write, before any waiter continues."""
 
     def durable(self, count: int) -> None:
         """So many events are durable."""

@@ -71,8 +71,8 @@ async def leave_store(store: RunRegistry, owner: Owner) -> None:
 
 
 async def with_lease(store: RunRegistry, epoch: int, claim: Callable[[], Awaitable[T]]) -> T:
-    """Claim something, again after a renewal if the lease of that owner has run out: it had much to end, or its
-    process did not run. Raises StoreError.
+    """Claim something, again after a renewal if that owner's lease has run out: it had many runs to end, or its
+    process was suspended. Raises StoreError.
     """
     try:
         return await claim()
@@ -106,8 +106,9 @@ _AT_ONCE = 16
 async def each_ended(
     runs: Sequence[RunInfo], end: Callable[[RunInfo], Awaitable[bool]], *, raises: bool = True
 ) -> list[RunInfo]:
-    """The runs that `end` ends, several sessions at once: a record that cannot be read, or remains that cannot be
-    ended, are only raised if no run ended, and not without `raises`. Any other StoreError is raised at once.
+    """End runs with `end`, those of several sessions at once; returns the runs that it ended. An error about one run
+    (its record cannot be read, its processes cannot be ended) is raised only if no run was ended, and only with
+    `raises`; any other StoreError at once.
     """
     sessions: dict[str, list[RunInfo]] = {}
     for run in runs:

@@ -200,7 +200,9 @@ def _start(loop: asyncio.AbstractEventLoop, run: Callable[[], Coroutine[Any, Any
 
 
 def _begun(task: asyncio.Task[None], run: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Begin again what was cancelled before its first step: it ran nothing, and who waits for it would for ever."""
+    """Start a task again that was cancelled before its first step: nothing of it ran, and its waiters would wait for
+    ever.
+    """
     if task.cancelled():
         _start(task.get_loop(), run)
 

@@ -264,7 +264,7 @@ def ms_of(event: ev.Event) -> int | None:
 
 
 def moment(ms: int | None) -> datetime | None:
-    """A stored moment."""
+    """A stored time."""
     return datetime.fromtimestamp(ms / 1000, UTC) if ms is not None else None
 
 

@@ -149,7 +149,7 @@ class LogFollower:
                 self._position, self._digest = position, digest
 
     async def _check_position(self, position: int, digest: bytes) -> None:
-        """Whoever joins lacks nothing of a store that has lost what was read of it before."""
+        """Check that the store still has what was read of it, as whoever joins now would miss events otherwise."""
         async with closing(log_after(self._store, position, digest)) as entries:
             try:
                 await anext(entries, None)
@@ -157,7 +157,7 @@ class LogFollower:
                 self._lose(error)
 
     def _lose(self, error: StoreError) -> None:
-        """Tell all subscribers that an older copy took the store's place. Raises any other error."""
+        """Fail all subscribers, as an older copy took the store's place. Raises any other error."""
         if error.kind != "gone":
             raise error
         for buffer in set().union(*self._buffers.values()):

@@ -320,9 +320,9 @@ _FIRST_PAUSE_S = 0.02
 _LONGEST_PAUSE_S = 1.0
 
 
-# One that stands still between two statements of one message is `active` to the server. One that stands still before
-# a statement of which the server has seen a first word is `idle in transaction`. The server waits for both for ever.
-# Only those that this role may end: of its own, or of any with `pg_signal_backend`.
+# A client that is suspended between two statements of one message is `active` to the server; after the first word of
+# a statement, it is `idle in transaction`. The server waits for both for ever. This role may end its own, or any with
+# `pg_signal_backend`.
 _END_STALLED = """SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity
     WHERE datname = current_database() AND application_name LIKE 'proctor %' AND pid <> pg_backend_pid()
     AND (state = 'active' OR state LIKE 'idle in transaction%') AND wait_event = 'ClientRead'

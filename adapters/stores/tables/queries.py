@@ -187,7 +187,7 @@ def to_run(dialect: Dialect, row: tuple[Any, ...]) -> RunInfo:
 
 
 def _listed(dialect: Dialect, row: tuple[Any, ...]) -> RunInfo:
-    """The run of a row, of one that cannot be read what can: it must not keep the others from who lists them."""
+    """The run of a row; if it cannot be read, the readable part, so that the others can be listed all the same."""
     try:
         return to_run(dialect, row)
     except StoreError as error:
@@ -235,8 +235,8 @@ T = TypeVar("T")
 ConnectionT = TypeVar("ConnectionT")
 _KEPT = 4
 _MOST = 8
-"""How many queries of an event loop run at once: the others' threads are left to whoever else needs one, such as what
-ends an agent, also if no query is answered.
+"""How many queries of an event loop run at once. The other worker threads stay free, for example to end an agent,
+even if no query is answered.
 """
 
 

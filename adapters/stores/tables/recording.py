@@ -361,7 +361,7 @@ def approvals_after(
 
 
 def _listed(row: tuple[Any, ...]) -> StoredApproval:
-    """An approval, of one that cannot be read what can: it must not keep the others from who lists them."""
+    """An approval; if it cannot be read, the readable part, so that the others can be listed all the same."""
     try:
         return _approval(row)
     except StoreError as error:

@@ -31,7 +31,7 @@ P = ParamSpec("P")
 
 
 class Method(Protocol[P, T_co]):
-    """An `async def` of a store, whatever type checkers take one for."""
+    """The type of an `async def` of a store."""
 
     async def __call__(self, *args: P.args, **named: P.kwargs) -> T_co: ...
 
