@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -53,7 +54,13 @@ def test_a_run_outlives_its_request_and_is_approved_by_another(place: Path, back
         answered = client.post(f"/approvals/{quote(fetched['id'])}", params={"by": "ana"})
         events = [json.loads(line) for line in client.get(f"/runs/{run_id}/events").iter_lines()]
         missing = client.get("/runs/none/events").status_code
+        with ThreadPoolExecutor() as pool:
+            waiting = pool.submit(client.post, "/answers", params={"prompt": "refund order 7"})
+            (request,) = until(lambda: client.get("/approvals").json())
+            client.post(f"/approvals/{quote(request['id'])}", params={"by": "ana"})
+            result = waiting.result(PATIENCE_S).json()
 
+    assert (request["id"], result["status"]) == (f"{result['run_id']}.1", "completed")
     assert (fetched["tool"], answered.status_code, missing) == ("refund", 200, 404)
     assert [event["by"] for event in events if event["type"] == "tool_approval_granted"] == ["ana"]
     assert events[-1]["type"] == "run_completed"
