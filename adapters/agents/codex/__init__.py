@@ -5,10 +5,10 @@ ROOMS = (
     "session",
     "approvals",
     "live_rollout",
-    "session_log",
     "sandbox",
     "connection",
     "translation",
     "items",
+    "session_log",
 )
 """Top first: each imports only those below it."""

@@ -12,13 +12,13 @@ anything else a tool    its item type           the item's own fields
 """
 
 import os
-import re
 import shlex
 from typing import Any, Final
 
 from proctor.policies.events import ToolCallCompleted, ToolCallFailed
 
 from ...kit.client_tools import mcp_output, mcp_tool_name
+from .session_log import CodexOutput
 
 CodexItem = dict[str, Any]
 SHELL: Final = "shell"
@@ -161,34 +161,35 @@ def _change(change: dict[str, Any]) -> dict[str, Any]:
     return {**plain, "move_path": moved} if moved else plain
 
 
-_EXITED: Final = re.compile(r"^Process exited with code (-?\d+)$", re.MULTILINE)
-
-
 def outcome(item: CodexItem) -> ToolCallCompleted | ToolCallFailed:
     """A call's outcome, from its completed item."""
     call_id, name = str(item.get("id")), tool_name(item)
-    output = _output(item)
     if item.get("status") in ("failed", "declined", "interrupted") or item.get("success") is False:
-        return ToolCallFailed(tool_call_id=call_id, tool_name=name, error=output)
-    return ToolCallCompleted(tool_call_id=call_id, tool_name=name, tool_output=output)
+        return ToolCallFailed(tool_call_id=call_id, tool_name=name, error=_error(item))
+    return ToolCallCompleted(tool_call_id=call_id, tool_name=name, tool_output=_output(item))
 
 
 def exited(item: CodexItem, text: str) -> CodexItem | None:
     """A command's item as the client would complete it, from its output for the model; None if it has not ended."""
-    head, _, output = text.partition("\nOutput:\n")
-    found = _EXITED.search(head) if item.get("type") == "commandExecution" else None
-    if found is None:
+    output = CodexOutput(text, None)
+    if output.exit_code is None or item.get("type") != "commandExecution":
         return None
-    code = int(found[1])
-    return {**item, "status": "failed" if code else "completed", "exitCode": code, "aggregatedOutput": output}
+    status = "failed" if output.failed else "completed"
+    return {**item, "status": status, "exitCode": output.exit_code, "aggregatedOutput": output.value}
+
+
+def _error(item: CodexItem) -> Any:
+    if item.get("status") == "declined":
+        return {"message": "the client did not run it"}
+    if item.get("type") == "commandExecution":
+        return {"exit_code": item.get("exitCode"), "output": _output(item)}
+    return _output(item)
 
 
 def _output(item: CodexItem) -> Any:
-    if item.get("status") == "declined":
-        return {"message": "the client did not run it"}
     match item.get("type"):
         case "commandExecution":
-            return {"exit_code": item.get("exitCode"), "output": item.get("aggregatedOutput") or ""}
+            return item.get("aggregatedOutput") or ""
         case "fileChange":
             return {"changes": [change.get("path") for change in item.get("changes") or ()]}
         case "mcpToolCall":

@@ -36,14 +36,15 @@ _REFUSED = re.compile(
 
 class CodexOutput:
     """One output for the model, parsed. `status` is the client's own, if it has one. `running`: its command went on
-    when the model got it.
+    when the model got it. `exit_code` is None unless the output says that the command has ended.
     """
 
     def __init__(self, value: Any, status: str | None) -> None:
         content, marked_failed = _content(value)
         head = _HEADER.match(content) if isinstance(content, str) else None
         self.value = content[head.end() :] if head else content
-        self._codes = [head["exit"], head["code"]] if head else []
+        code = head and (head["code"] or head["exit"])
+        self.exit_code = int(code) if code else None
         self.running = head is not None and head["running"] is not None
         self._text = content if isinstance(content, str) else ""
         self._marked_failed = marked_failed
@@ -54,8 +55,7 @@ class CodexOutput:
         """Whether the call failed, by the client's status, else by the exit code before the output."""
         if self._status is not None:
             return self._status in ("failed", "declined")
-        nonzero = any(code not in (None, "0") for code in self._codes)
-        return self._marked_failed or nonzero or self._text.startswith(_FAILED)
+        return self._marked_failed or bool(self.exit_code) or self._text.startswith(_FAILED)
 
     @property
     def refused(self) -> bool:

@@ -28,7 +28,7 @@ say({"id": 7, "method": "item/commandExecution/requestApproval", "params": {**he
 hear()
 """
 EXITED = "Wall time: 0.0 seconds\\nProcess exited with code %d\\nOriginal token count: 1\\nOutput:\\nhello\\n"
-DONE_0 = ToolCallCompleted(tool_call_id="c1", tool_name="shell", tool_output={"exit_code": 0, "output": "hello\n"})
+DONE_0 = ToolCallCompleted(tool_call_id="c1", tool_name="shell", tool_output="hello\n")
 FAILED_2 = ToolCallFailed(tool_call_id="c1", tool_name="shell", error={"exit_code": 2, "output": "hello\n"})
 UNKNOWN = ToolCallFailed(
     tool_call_id="c1", tool_name="shell", error={"message": "ended with the run, its outcome unknown"}
@@ -49,8 +49,7 @@ def reported(bench: Any, stand_in: Callable[[str], Path]) -> Callable[[str], Any
     return run
 
 
-BY_CLIENT = {"exit_code": 0, "output": "as the client says"}
-REPORTED = ToolCallCompleted(tool_call_id="c1", tool_name="shell", tool_output=BY_CLIENT)
+REPORTED = ToolCallCompleted(tool_call_id="c1", tool_name="shell", tool_output="as the client says")
 NEXT_CALL = """say({"method": "item/started", "params": {**here, "item": command}})
 say({"id": 9, "method": "item/commandExecution/requestApproval", "params": {**here, **asked}}); hear()"""
 RUNNING = "Process running with session ID 4\\nOutput:\\nProcess exited with code 0\\n"

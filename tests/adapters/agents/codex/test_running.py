@@ -47,8 +47,7 @@ async def test_each_command_and_file_change_is_decided_separately(bench: Any) ->
     assert [proposed[name].turn for name in ("p0", "refused-p1", "p2")] == [3, 3, 3]
     assert "rejected" in api.result_of("refused")
     assert "absent.txt" in api.result_of("absent")
-    output = {"exit_code": 0, "output": "a b\n"}
-    assert ev.ToolCallCompleted(tool_call_id="allowed", tool_name="shell", tool_output=output) in events
+    assert ev.ToolCallCompleted(tool_call_id="allowed", tool_name="shell", tool_output="a b\n") in events
     error = {"exit_code": 3, "output": "no\n"}
     assert ev.ToolCallFailed(tool_call_id="failing", tool_name="shell", error=error) in events
     assert outcomes(events) == [
