@@ -2,6 +2,7 @@
 
 import json
 import re
+from inspect import signature
 from pathlib import Path
 from typing import get_args
 
@@ -18,7 +19,12 @@ from proctor.adapters.hooks.daemon import DECIDE_S, IDLE_S
 from proctor.adapters.hooks.messages import MOST_HELD_S
 from proctor.adapters.kit.subprocesses import OUTPUT_LIMIT
 from proctor.adapters.mcp_proxy.relay import HANDSHAKE_S
-from proctor.adapters.web import auth, server
+from proctor.adapters.stores import PostgresStore
+from proctor.adapters.stores.postgres import store as postgres
+from proctor.adapters.stores.sqlite import store as sqlite
+from proctor.adapters.telemetry import attributes, observer
+from proctor.adapters.web import auth, notify, server, webhook
+from proctor.adapters.web.api_control import StopOrder
 from proctor.policies import decode_event
 from proctor.policies.events import EVENT_TYPES
 from proctor.policies.events.calls import MOST_PARTS
@@ -30,6 +36,7 @@ from proctor.policies.rules.memory import USER_TEXT_BOUND
 from proctor.policies.rules.prior_calls import PER_KEY
 from proctor.policies.stack.merge import MAX_RULES
 from proctor.policies.values import json_values, regexes
+from proctor.supervisor import Supervisor
 from proctor.supervisor.arguments import BOUNDS, RecordOptions
 from proctor.supervisor.errors import ApprovalError, ApprovalErrorKind, StoreErrorKind
 from proctor.supervisor.launch.history import TRANSCRIPT_BYTES
@@ -37,6 +44,7 @@ from proctor.supervisor.machine import run_state
 from proctor.supervisor.run import journal
 from proctor.supervisor.run.callbacks import CHECK_TIMEOUT_S
 from proctor.supervisor.run.recovery import LEASE_S
+from proctor.supervisor.watch.watchdog import BLOCKED_S
 
 DOCS = ROOT / "docs"
 AGENTS = {"function": "loop", "replay": "scripted"}
@@ -44,11 +52,16 @@ AGENTS = {"function": "loop", "replay": "scripted"}
 
 KIB = 1024
 MIB = 1024 * KIB
+SPELT: dict[float, str] = {1: "a second", 3: "three seconds", 10: "ten seconds", 60: "a minute", 120: "two minutes"}
+SPELT |= {24 * 3600: "a day"}
+RECEIVER = webhook.Target(url="", key=b"")
 IN_SENTENCES = [
     ("agents/interactive.md", f"(default 0, at most {MOST_HELD_S}; `init --hook` sets {MOST_HELD_S})"),
     ("agents/mcp.md", f"doesn't answer `initialize` within {HANDSHAKE_S:g} seconds"),
     ("agents/scripted.md", f"proctor keeps {OUTPUT_LIMIT // KIB} KiB of each output"),
     ("agents/shell.md", f"proctor keeps {OUTPUT_LIMIT // KIB} KiB of each output"),
+    ("how-to/apps.md", f"(default {signature(Supervisor).parameters['max_running'].default})"),
+    ("how-to/phone.md", f"takes over {SPELT[notify.SEND_S]}, proctor tries again"),
     ("how-to/prove.md", f"share {proofs.LONGEST_S} seconds"),
     ("operate/dashboard.md", f"- More than {auth.AT_MOST} wrong tokens a minute"),
     ("operate/dashboard.md", f"after {server.REQUEST_S} seconds, bodies over {auth.MAX_BODY // KIB} KiB"),
@@ -62,7 +75,16 @@ IN_SENTENCES = [
     ("operate/hooks.md", f"Hooks need Claude Code {LOWEST} or newer"),
     ("operate/hooks.md", f"doesn't decide within {DECIDE_S:g} seconds"),
     ("operate/hooks.md", f"It ends after {IDLE_S / 60:g} minutes"),
+    ("operate/postgresql.md", f"(default {signature(PostgresStore).parameters['patience_s'].default:g})"),
+    (
+        "operate/postgresql.md",
+        f"at the latest within {SPELT[postgres._POLL_S]} (SQLite: within {sqlite._POLL_S * 1000:g} ms)",
+    ),
+    ("operate/postgresql.md", f"answer a query within {SPELT[postgres._FOUND_S]}"),
     ("operate/runs.md", f"others after {LEASE_S:g} seconds without a heartbeat"),
+    ("operate/telemetry.md", f"cut at {attributes.CONTENT_CHARS:,} characters"),
+    ("operate/telemetry.md", f"the command ends {SPELT[observer.END_S]} later"),
+    ("operate/telemetry.md", f"blocked the event loop for {SPELT[BLOCKED_S]}"),
     ("policies/index.md", f"| {regexes.WORK:,} bytes examined"),
     ("policies/index.md", f"matches longer than {regexes.VIEW:,} bytes"),
     ("policies/index.md", f"| {tree.MAX_TEXT:,} characters, {tree.MAX_VALUES:,} values, {tree.MAX_DEPTH} levels;"),
@@ -75,6 +97,9 @@ IN_SENTENCES = [
     ("policies/index.md", f"| {json_values.DEPTH} levels;"),
     ("policies/index.md", f"| {FINISHED_KEPT:,}; an older id"),
     ("policies/rules.md", f"check takes more than {CHECK_TIMEOUT_S:g} seconds"),
+    ("reference/http.md", f"seconds to wait for the ends (default {StopOrder().wait_s})"),
+    ("reference/http.md", f"for {SPELT[RECEIVER.oldest_s]}, with pauses of at most {SPELT[RECEIVER.longest_wait_s]}"),
+    ("reference/http.md", f"after {RECEIVER.refusals} redirects"),
     ("tutorials/claude-code.md", f"Claude Code {LOWEST} or newer"),
 ]
 """Figures in a sentence of a page, with their values in the code."""
