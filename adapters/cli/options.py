@@ -36,6 +36,7 @@ from proctor.policies.reading.schema import did_you_mean
 from proctor.policies.values.amounts import counted
 from proctor.policies.values.globs import is_plain
 from proctor.policies.values.json_values import NOT_JSON, json_words
+from proctor.supervisor.arguments import moment_before
 from proctor.supervisor.errors import StoreError, UsageError
 from proctor.supervisor.ports.store import Store
 
@@ -387,7 +388,7 @@ class Moment(click.ParamType):  # type: ignore[type-arg]
             return value
         ago = age(_AGO.sub("", value))
         if ago is not None:
-            return datetime.now(UTC) - ago
+            return moment_before(None, ago)
         try:
             moment = datetime.fromisoformat(value)
         except ValueError:

@@ -69,6 +69,7 @@ def test_a_line_has_the_outcome_the_duration_and_the_usage(listed: Any) -> None:
     (("--since", "2026-01-02T06:04+02:00"), "run_2 run_1"),
     (("--since", "1h"), ""),
     (("--since", "2h ago"), ""),
+    (("--since", "999999w"), "run_new run_2 run_1 run_0"),
     (("--before", "run_2"), "run_1 run_0"),
     (("--session", "ses_1"), "run_1"),
     (("--limit", "1", "--before", "run_1"), "run_0"),
