@@ -156,7 +156,6 @@ class Recorder(Transaction):
 
     def _forget(self) -> None:
         self.xid = 0
-        self._changed = False
         self._sessions: dict[str, KnownSession] = {}
         self._runs: dict[str, KnownRun] = {}
         self._rows = Rows()
@@ -189,16 +188,11 @@ class Recorder(Transaction):
     def lock_budgets(self) -> None:
         """Begin a transaction that has locked all budgets."""
         super().lock_budgets()
-        self.change(_LOCK_BUDGETS)
+        self.rows(_LOCK_BUDGETS)
 
     def rows(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
-        """Run a query within the transaction, or before it."""
+        """Execute a statement within the transaction, or before it; returns the rows."""
         return self._link.connection.rows(sql, values)
-
-    def change(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
-        """Write something now, within the transaction; returns the rows."""
-        self._changed = True
-        return self.rows(sql, values)
 
     def write(
         self, sql: str, values: Sequence[Any] = (), *, in_order: bool = False, runs: Sequence[str] = ()
@@ -227,11 +221,8 @@ class Recorder(Transaction):
         self._rows.insert(connection)
         for statement in self._after:
             connection.execute(*statement)
-        if self._changed or self._before or self._rows or self._after:
-            connection.execute(_COMMITTED, (self._link.application, self._number))
-            connection.execute("COMMIT")
-        else:
-            connection.execute("ROLLBACK")
+        connection.execute(_COMMITTED, (self._link.application, self._number))
+        connection.execute("COMMIT")
 
     def rollback(self) -> None:
         """Roll the transaction back."""
