@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from pathlib import Path
-from posixpath import basename, isabs, join, normpath
+from posixpath import basename, isabs, join, normpath, relpath
 from typing import Any, TypeAlias
 
 import msgspec
@@ -227,11 +227,12 @@ class Opening:
         tool: Tool | None = None,
         home: str = "",
         cwd: str = "",
+        workspace: str = "",
     ) -> tuple[bool, str]:
-        """Whether a call that may run is opened, and why, or why it is left to the client, whose own folder is `home`
-        and which works in `cwd`, if these are known.
+        """Whether a call that may run is opened, and why, or why it is left to the client: its own folder is `home`,
+        its commands start in `cwd`, and it began in `workspace`, if these are known.
         """
-        reason = self._reason_to_leave(call, decision, mode, tool, home, cwd)
+        reason = self._reason_to_leave(call, decision, mode, tool, home, cwd, workspace)
         if not reason and admission.unread:
             reason = admission.why_not
         if reason:
@@ -244,7 +245,7 @@ class Opening:
         return False, admission.why_not
 
     def _reason_to_leave(
-        self, call: ToolCall, decision: Decision, mode: str, tool: Tool | None, home: str, cwd: str
+        self, call: ToolCall, decision: Decision, mode: str, tool: Tool | None, home: str, cwd: str, workspace: str
     ) -> str:
         if decision.action != "allow":
             return "a rule warns of it"
@@ -261,7 +262,7 @@ class Opening:
             return ""
         texts, folders = list(texts_in(call.input)), map(call.input.get, _FOLDERS)
         lines = texts if "bash" in acts else []
-        folder = next((folder for folder in folders if isinstance(folder, str)), "")
+        folder = join(_begun_in(cwd, workspace), next((name for name in folders if isinstance(name, str)), ""))
         words = [word for line in lines for word in _words(line, folder)]
         if place := next(_agents_started(lines), "") or self._place_among(
             texts, [path for path, _ in words], home, cwd
@@ -282,6 +283,16 @@ class Opening:
             if any(plain in text for text in spelt) or any(_may_be(plain.split("/"), shape) for shape in shapes):
                 return place
         return ""
+
+
+def _begun_in(cwd: str, workspace: str) -> str:
+    """The folder that commands start in, as an earlier one may have changed it: below where the client began, or its
+    own worktree there; "" if that is the same, or not known.
+    """
+    if not (isabs(cwd) and isabs(workspace)):
+        return ""
+    folder = relpath(cwd, workspace)
+    return cwd if folder.startswith("..") else re.sub(r"^(\.claude/worktrees/[^/]+/?|\.$)", "", folder)
 
 
 def _agents_started(lines: Iterable[str]) -> Iterator[str]:

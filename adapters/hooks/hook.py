@@ -227,7 +227,8 @@ class Hook:
         assert monitor.latest is not None
         mode, tool = self._input.permission_mode, self._client.tool(call.name)
         home = self._client.settings.home(self._input.transcript_path)
-        opened, why = self._opening.decide(call, monitor.latest, monitor.admitted, mode, tool, home, self._input.cwd)
+        places = home, self._input.cwd, self._session.workspace
+        opened, why = self._opening.decide(call, monitor.latest, monitor.admitted, mode, tool, *places)
         if opened and self._client.opens == "permission":
             self._keep_opened(call.id, why)
         spared = opened and self._client.opens is not None

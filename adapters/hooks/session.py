@@ -105,6 +105,11 @@ class HookedSession:
         return self.runs > 0 and not self.machine.ended
 
     @property
+    def workspace(self) -> str:
+        """The folder that its client began in; empty if nobody knows."""
+        return self.context.workspace or ""
+
+    @property
     def open_calls(self) -> list[str]:
         """The ids of its run's calls that wait for a person, or run."""
         return list(self.machine.calls) if self.has_run else []

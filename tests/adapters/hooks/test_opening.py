@@ -1,6 +1,7 @@
 """Calls that the policy explicitly allows are answered `allow` with the rule; all others are left to the client."""
 
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -253,6 +254,31 @@ def test_a_path_is_resolved_through_links_that_exist(
     assert (edits("settings/y"), edits(f"{cwd}/git/hooks/y"), edits("here/y")) == (False, False, True)
 
 
+def test_a_path_is_below_the_folder_that_an_earlier_command_changed_to(session: Any, tmp_path: Path) -> None:
+    """As the client says. One that an agent makes for its work is no folder of settings."""
+    session.policy.write_text(POLICY)
+    work = tmp_path / "work"
+    calls = {
+        (".git", "cp x hooks/y"): False,
+        (".git", "cp x config"): False,
+        ("../.claude", "cp x settings.json"): False,
+        (".git/info", "cp x ../hooks/y"): False,
+        (".", "cp x hooks/y"): True,
+        (".git", "cp x y"): True,
+        (".claude/worktrees/a", "cp x hooks/y"): True,
+        (".claude/worktrees/a/.git", "cp x hooks/y"): False,
+        ("..", "cp x hooks/y"): True,
+    }
+    session.hook("UserPromptSubmit", prompt="go", cwd=str(work))
+    opened = {}
+    for number, (folder, command) in enumerate(calls):
+        given = {"tool_use_id": f"c{number}", "tool_name": "Bash", "tool_input": {"command": command}}
+        answer = session.hook("PreToolUse", **given, cwd=os.path.normpath(work / folder))
+        opened[folder, command] = bool(answer.reason)
+
+    assert opened == calls
+
+
 def test_the_last_answer_is_explained(session: Any, capsys: pytest.CaptureFixture[str]) -> None:
     """The call, the answer, and the rules. Answers of another session are earlier."""
     session.policy.write_text(POLICY)
@@ -306,6 +332,20 @@ class TestClient:
         assert calls[3]["id"] in results
         assert calls[3]["id"] not in completed(governed.store)
         assert not {"allow-1", "deny-1", "mine"} & set(json.dumps(api.requests).replace("`", '"').split('"'))
+
+    def test_a_command_is_not_allowed_for_the_folder_that_an_earlier_one_changed_to(self, governed: Any) -> None:
+        """The client's own permissions allow the change of the folder alone."""
+        api = governed.api
+        governed.govern(POLICY, allow=["Bash(cd:*)"])
+        for folder in ("src", ".codex"):
+            (governed.cwd / folder).mkdir()
+            (governed.cwd / folder / "x").touch()
+        commands = ["cd src", "cp x y", "cd ../.codex", "cp x config.toml"]
+        api.say(*(api.reply(api.bash(command)) for command in commands), api.reply(api.text("done")))
+        governed.run()
+
+        assert (governed.cwd / "src" / "y").exists()
+        assert [file.name for file in (governed.cwd / ".codex").iterdir()] == ["x"]
 
     def test_the_clients_own_folder_is_not_written_even_if_a_variable_moved_it(self, governed: Any) -> None:
         """Its settings could switch hooks off, and its logs contain the usage."""
