@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import select
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, Protocol, Self, TypeAlias
@@ -22,7 +22,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.server.streamable_http import GET_STREAM_KEY, StreamableHTTPServerTransport
 from mcp.server.transport_security import TransportSecurityMiddleware, TransportSecuritySettings
 from mcp.shared.message import SessionMessage
-from mcp.types import jsonrpc_message_adapter
+from mcp.types import METHOD_NOT_FOUND, jsonrpc_message_adapter
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
@@ -36,6 +36,7 @@ from ..kit.http_server import Server, StrictHttp, listening, url_of
 from ..kit.jsonrpc import MAX_LINE_BYTES, ByteLines, EndlessLineError
 from ..kit.values import whole_characters
 from .messages import INITIALIZE, Incoming, Outgoing, short
+from .relay import HANDSHAKE_S
 
 Serve: TypeAlias = Callable[[tuple[Incoming, Outgoing]], Awaitable[None]]
 """Serves one client until it hangs up."""
@@ -430,11 +431,98 @@ class _ServerPipes:
             await self._process.stdin.send(_line_of(item))
 
 
-class UrlUpstream:
-    """A server reached over streamable HTTP."""
+class _Renewal(httpx2.Auth):
+    """Opens a new session with a server that has lost a connection's, and sends the request again: 404 says that
+    nobody has carried it out. `renewed` is called then. An error of the new session is an answer to the request.
+    """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, renewed: Callable[[], None]) -> None:
+        self._renewed = renewed
+        self._hello: httpx2.Request | None = None
+        self._id: str | None = None  # in place of the one that the library knows
+        self._renewing = anyio.Lock()
+        self._changed = anyio.Event()
+
+    async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+        """The requests in place of one; a GET, which is open for notices, waits until a call needs the session."""
+        _authorize(request)
+        own = request.headers.get(_SESSION_HEADER)
+        if own is None:
+            self._hello = request if _method(request.content) == INITIALIZE else self._hello
+            yield request
+            return
+        is_last = request.method == "DELETE"
+        while True:
+            changed, used = self._changed, self._use(request, own)
+            response = yield request
+            if is_last or response.status_code != 404 or self._hello is None or not await _is_lost(response):
+                return
+            if request.method == "GET":
+                await changed.wait()
+                continue
+            is_last = True
+            async with self._renewing:
+                if used != (self._id or own):  # by another request
+                    continue
+                opened = yield _hurried(self._hello, HANDSHAKE_S)
+                with anyio.fail_after(HANDSHAKE_S):
+                    await opened.aread()
+                if opened.is_success and _SESSION_HEADER in opened.headers:
+                    self._id = opened.headers[_SESSION_HEADER]
+                    self._use(request, own)
+                    yield _hurried(_ready_of(request), HANDSHAKE_S)
+                    self._changed.set()
+                    self._changed = anyio.Event()
+                    self._renewed()
+
+    def _use(self, request: httpx2.Request, own: str) -> str:
+        """Name the session of now in a request."""
+        request.headers[_SESSION_HEADER] = used = self._id or own
+        return used
+
+
+def _authorize(request: httpx2.Request) -> None:
+    """Name who asks, as the URL says: the library does so itself where no `Auth` is set."""
+    if request.url.username or request.url.password:
+        next(httpx2.BasicAuth(request.url.username, request.url.password).auth_flow(request))
+
+
+def _method(content: bytes) -> Any:
+    with suppress(ValueError):
+        message = pydantic_core.from_json(content)
+        return message.get("method") if isinstance(message, dict) else None
+    return None
+
+
+async def _is_lost(response: httpx2.Response) -> bool:
+    """Whether an answer of status 404 is about the session, not about a method that the server does not have."""
+    error: Any = None
+    with suppress(ValueError):
+        error = pydantic_core.from_json(await response.aread())
+    error = error.get("error") if isinstance(error, dict) else None
+    return not (isinstance(error, dict) and error.get("code") == METHOD_NOT_FOUND)
+
+
+def _ready_of(request: httpx2.Request) -> httpx2.Request:
+    """The notice that a new session has begun, with the headers of a request in it."""
+    headers = {name: value for name, value in request.headers.items() if name != "content-length"}
+    return httpx2.Request(
+        "POST", request.url, headers=headers, json={"jsonrpc": "2.0", "method": "notifications/initialized"}
+    )
+
+
+def _hurried(request: httpx2.Request, seconds: float) -> httpx2.Request:
+    """A request that has only so long for each part of its answer."""
+    request.extensions = {**request.extensions, "timeout": httpx2.Timeout(seconds).as_dict()}
+    return request
+
+
+class UrlUpstream:
+    """A server reached over streamable HTTP; `warn` gets a text for the operator when it has lost a session."""
+
+    def __init__(self, url: str, *, warn: Callable[[str], None] = lambda text: None) -> None:
         self._url = url
+        self._warn = warn
 
     @property
     def label(self) -> str:
@@ -445,8 +533,10 @@ class UrlUpstream:
     @asynccontextmanager
     async def connect(self, mark: str) -> AsyncIterator[tuple[Incoming, Outgoing]]:
         timeout = httpx2.Timeout(_REACHED_S, read=None)  # a call may take any time, and an idle server say nothing
+        renewal = _Renewal(lambda: self._warn(f"{self.label} had lost the session; a new one was opened"))
+        hooks = {"request": [_hurry_the_end]}
         async with (
-            httpx2.AsyncClient(timeout=timeout, event_hooks={"request": [_hurry_the_end]}) as client,
+            httpx2.AsyncClient(auth=renewal, timeout=timeout, event_hooks=hooks) as client,
             streamable_http_client(self._url, http_client=client, max_sse_event_size=MAX_LINE_BYTES) as streams,
         ):
             yield streams
@@ -455,7 +545,7 @@ class UrlUpstream:
 async def _hurry_the_end(request: httpx2.Request) -> None:
     """Limit how long a server may take to end its session: the client has left."""
     if request.method == "DELETE":
-        request.extensions = {**request.extensions, "timeout": httpx2.Timeout(TERMINATE_S).as_dict()}
+        _hurried(request, TERMINATE_S)
 
 
 async def offered_tools(upstream: Upstream, mark: str) -> list[dict[str, Any]]:

@@ -239,7 +239,7 @@ def _upstream(command: tuple[str, ...], url: str | None, echo: Callable[[str], N
 
     if url and not url.startswith(("http://", "https://")):
         raise click.UsageError(f"`--url {url}` is not an address; use http://HOST/PATH or https://HOST/PATH")
-    return UrlUpstream(url) if url else CommandUpstream(command, on_stderr=echo)
+    return UrlUpstream(url, warn=echo) if url else CommandUpstream(command, on_stderr=echo)
 
 
 def _downstream(listen: str | None, echo: Callable[[str], None]) -> Downstream:

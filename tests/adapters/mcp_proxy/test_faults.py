@@ -1,15 +1,20 @@
 """Failures around the proxy: each is a clear error, and no client waits for ever."""
 
+import base64
 import json
+import socket
 import sys
+import threading
 from collections.abc import Iterator
-from contextlib import aclosing, contextmanager, suppress
+from contextlib import ExitStack, aclosing, closing, contextmanager, suppress
 from typing import Any
 
 import anyio
 import loopback
 import pytest
+import uvicorn
 from mcp import MCPError
+from mcp.server import MCPServer
 from mcp.shared.message import SessionMessage
 from mcp.types import JSONRPCRequest
 
@@ -120,6 +125,75 @@ async def test_an_http_server_that_does_not_end_its_session_blocks_nobody(
         last = (await proxied.events())[-1]
 
     assert (bench.error, last.type) == (None, "run_completed")
+
+
+class Remote:
+    """A real server with sessions at one address, which has lost them all once it is started again."""
+
+    def __init__(self) -> None:
+        self.socket = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://ana:secret@127.0.0.1:{self.socket.getsockname()[1]}/mcp"
+        self.authorized: set[str] = set()
+        self.added = 0
+
+    def _app(self) -> Any:
+        server = MCPServer("remote")
+
+        @server.tool()
+        def add(a: int, b: int) -> int:
+            """Add two numbers."""
+            self.added += 1
+            return a + b
+
+        app = server.streamable_http_app()
+
+        async def watched(scope: Any, receive: Any, send: Any) -> None:
+            self.authorized |= {
+                value.decode() for name, value in scope.get("headers", ()) if name == b"authorization"
+            }
+            await app(scope, receive, send)
+
+        return watched
+
+    @contextmanager
+    def serving(self) -> Iterator[None]:
+        config = uvicorn.Config(self._app, factory=True, log_level="critical", ws="none", timeout_graceful_shutdown=1)
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=server.run, args=([self.socket.dup()],))
+        thread.start()
+        try:
+            yield
+        finally:
+            server.should_exit = True
+            thread.join()
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])  # on trio, the library leaves readers as above
+@pytest.mark.parametrize("together", [1, 3])
+async def test_a_session_that_an_http_server_has_lost_is_opened_again(bench: Any, together: int) -> None:
+    """As the protocol demands of a client that gets a 404. The calls are carried out once, and the operator learns of
+    it.
+    """
+    remote, warned, sums = Remote(), list[str](), list[tuple[bool, str]]()
+    with ExitStack() as running, closing(remote.socket):
+        running.enter_context(remote.serving())
+        async with bench.proxied("{name: p}", upstream=UrlUpstream(remote.url, warn=warned.append)) as proxied:
+
+            async def add(a: int) -> None:
+                sums.append(await proxied.outcome("add", a=a, b=1))
+
+            await add(0)
+            await anyio.to_thread.run_sync(running.close)
+            running.enter_context(remote.serving())
+            async with anyio.create_task_group() as tasks:
+                for a in range(together):
+                    tasks.start_soon(add, a + 1)
+            await add(9)
+
+    assert sorted(sums) == sorted((False, str(a + 1)) for a in (*range(together + 1), 9))
+    assert remote.added == together + 2
+    assert [text.split(" had lost")[0] for text in warned] == [UrlUpstream(remote.url).label]
+    assert remote.authorized == {"Basic " + base64.b64encode(b"ana:secret").decode()}
 
 
 async def test_a_closed_connection_does_not_affect_the_servers_of_others(bench: Any) -> None:
