@@ -204,6 +204,8 @@ def approval_details(request: ApprovalView) -> Iterator[str]:
         yield f"not by   {escape_control(request.started_by) or f'anyone: {STARTER_UNKNOWN}'}"
     if request.asks_itself:
         yield "answer   in the agent's terminal, where it is asked"
+    if request.lost:
+        yield "answer   nobody can: the run is lost, and `proctor reap` ends it"
     if request.like is not None:
         yield f"its like {escape_control(request.like.about)}"
     if request.expires_at:

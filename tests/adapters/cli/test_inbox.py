@@ -73,6 +73,24 @@ def test_a_limited_number_is_listed_oldest_first_with_whole_ids(cli: Any, place:
     assert [line["approval_id"] for line in every.lines] == [f"run_1.{n}" for n in (1, 3, 4, 5)]
 
 
+def test_a_request_of_a_lost_run_is_listed_as_one_that_nobody_can_answer(cli: Any, place: Path) -> None:
+    """As long as nobody has ended the run, its requests are open."""
+
+    async def left() -> None:
+        async with SQLiteStore(place / "some.db") as opened:
+            epoch = (await opened.register(Owner(owner_id="o", host="h"), lease_s=3600)).epoch
+            await opened.create_run(RunInfo(run_id="run_1", session_id="s"), epoch=epoch)
+            await opened.append([RunStarted(run_id="run_1", session_id="s"), request(1)], epoch=epoch)
+            await opened.release(epoch)
+
+    anyio.run(left)
+    shown = cli("approvals", "--store", "some.db")
+    [approval] = cli("approvals", "--json", "--store", "some.db").lines
+
+    assert "nobody can: the run is lost, and `proctor reap` ends it" in shown.out
+    assert approval["lost"]
+
+
 def test_people_who_may_not_answer_are_listed(cli: Any, place: Path) -> None:
     """Under `four_eyes`: the person who started the run, or everyone if that person is unknown."""
     some = [msgspec.structs.replace(request(n), started_by=by) for n, by in enumerate(("bo", "", None), 1)]
