@@ -13,8 +13,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
+
 import proctor.adapters.cli
+from proctor.adapters.hooks.clients import CLIENTS
 from proctor.adapters.hooks.decisions import Opening
+from proctor.adapters.hooks.messages import HookInput
 from proctor.adapters.traces import TraceSession, read_sessions
 from proctor.policies import RunContext, ToolCall, compile_policy, merge_policies, parse_policies
 from proctor.policies.events import ToolCallCompleted, ToolCallFailed, ToolCallStarted
@@ -32,6 +36,8 @@ _TEXTS = {
 """By pack: what is forbidden in the text of a command, also where it is only quoted or searched for."""
 _WRITES = ("modify_", "update_", "cancel_", "return_", "exchange_", "book_")
 _FINDS = ("find_user", "get_user")
+_CLIENT = msgspec.structs.replace(CLIENTS["claude"], tools=())
+"""The sessions have tools of their own."""
 ANSWERS = ("allow", "ask", "deny", "left")
 
 
@@ -100,13 +106,14 @@ class Score:
         """Answer every call of a session."""
         monitor = self._compiled.monitor(RunContext(shell="bash", workspace="/testbed", home="/root"))
         calls: dict[str, str] = {}
+        hook_input = HookInput(client=_CLIENT, kind="call", event="PreToolUse", session_id=session.id)
         for event in session.events:
             if isinstance(event, ToolCallStarted):
                 call = ToolCall(id=event.tool_call_id, name=event.tool_name, input=event.tool_input, turn=event.turn)
                 admission = monitor.admission(call)
                 decision = monitor.propose(call)
                 answer = {"request_approval": "ask", "deny": "deny", "cancel": "deny"}.get(decision.action, "left")
-                if answer == "left" and self._opening.decide(call, decision, admission, "default")[0]:
+                if answer == "left" and self._opening.decide(call, decision, admission, hook_input, "")[0]:
                     answer = "allow"
                 self.answers[answer] += 1
                 calls[call.id] = answer

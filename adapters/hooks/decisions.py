@@ -37,7 +37,7 @@ from proctor.supervisor.machine.event_factory import granted
 from proctor.supervisor.ports.stored_types import ApprovalRequest
 
 from .clients import CLIENTS
-from .messages import Unmatched
+from .messages import HookInput, Unmatched
 
 
 class HookMonitor(Monitor):
@@ -167,11 +167,7 @@ def _states(files: Sequence[str]) -> Iterator[tuple[str, int, int, int]]:
                 yield str(one), found.st_ino, found.st_size, found.st_mtime_ns
 
 
-_FOR_THE_PERSON = (
-    *("AskUserQuestion", "EnterPlanMode", "ExitPlanMode"),
-    *("request_user_input", "ask_user", "question", "enter_plan_mode", "exit_plan_mode", "plan_enter", "plan_exit"),
-)
-"""Tools whose prompt is what they are for."""
+_FOR_THE_PERSON = frozenset(name for client in CLIENTS.values() for name in client.for_the_person)
 _OUTSIDE = ("dangerouslyDisableSandbox",)
 """Inputs by which a call leaves the client's own sandbox."""
 _ITS_OWN = (
@@ -219,20 +215,12 @@ class Opening:
         self._kept = tuple(dict.fromkeys((*kept, *map(os.path.realpath, kept))))
 
     def decide(
-        self,
-        call: ToolCall,
-        decision: Decision,
-        admission: ListAdmission,
-        mode: str,
-        tool: Tool | None = None,
-        home: str = "",
-        cwd: str = "",
-        workspace: str = "",
+        self, call: ToolCall, decision: Decision, admission: ListAdmission, hook_input: HookInput, workspace: str
     ) -> tuple[bool, str]:
-        """Whether a call that may run is opened, and why, or why it is left to the client: its own folder is `home`,
-        its commands start in `cwd`, and it began in `workspace`, if these are known.
+        """Whether the call of a hook, which may run, is opened, and why, or why it is left to the client, which began
+        in `workspace`, if that is known.
         """
-        reason = self._reason_to_leave(call, decision, mode, tool, home, cwd, workspace)
+        reason = self._reason_to_leave(call, decision, hook_input, workspace)
         if not reason and admission.unread:
             reason = admission.why_not
         if reason:
@@ -244,17 +232,16 @@ class Opening:
             return True, "no rule denies it, and unmatched calls are allowed"
         return False, admission.why_not
 
-    def _reason_to_leave(
-        self, call: ToolCall, decision: Decision, mode: str, tool: Tool | None, home: str, cwd: str, workspace: str
-    ) -> str:
+    def _reason_to_leave(self, call: ToolCall, decision: Decision, hook_input: HookInput, workspace: str) -> str:
         if decision.action != "allow":
             return "a rule warns of it"
-        if mode == "plan":
+        if hook_input.permission_mode == "plan":
             return "the client is planning"
         if call.name in _FOR_THE_PERSON:
             return "it is a question to the person"
         if any(call.input.get(name) for name in _OUTSIDE):
             return "it leaves the client's sandbox"
+        tool = hook_input.client.tool(call.name)
         acts = set(tool.every_act) if tool is not None else set()
         if tool is not None and acts and (unknown := tool.unknown_among(call.input)):
             return f"it is not known what its `{min(unknown)}` changes"
@@ -262,21 +249,24 @@ class Opening:
             return ""
         texts, folders = list(texts_in(call.input)), map(call.input.get, _FOLDERS)
         lines = texts if "bash" in acts else []
-        folder = join(_begun_in(cwd, workspace), next((name for name in folders if isinstance(name, str)), ""))
+        folder = join(
+            _begun_in(hook_input.cwd, workspace), next((name for name in folders if isinstance(name, str)), "")
+        )
         words = [word for line in lines for word in _words(line, folder)]
         if place := next(_agents_started(lines), "") or self._place_among(
-            texts, [path for path, _ in words], home, cwd
+            texts, [path for path, _ in words], hook_input
         ):
             return f"it names `{place}`, by which calls are decided or started"
         leads = next((path for path, expands in words if expands and _is_open(path)), "")
         return f"where `{leads}` leads is known only when it runs" if leads else ""
 
-    def _place_among(self, texts: Sequence[str], words: Sequence[str], home: str, cwd: str) -> str:
+    def _place_among(self, texts: Sequence[str], words: Sequence[str], hook_input: HookInput) -> str:
         """The first place by which calls are decided or started that a text names, or a word that a shell may expand,
         however spelt; "" if none does.
         """
+        home = hook_input.client.settings.home(hook_input.transcript_path)
         shapes = [_shape(normpath(word)) for word in words]
-        linked = [real for text in (*texts, *words) for real in _linked(text, cwd)]
+        linked = [real for text in (*texts, *words) for real in _linked(text, hook_input.cwd)]
         spelt = [text.casefold() for text in (*texts, *map(normpath, (*texts, *words)), *linked)]
         for place in (*_ITS_OWN, *self._kept, *filter(None, (home,))):
             plain = place.casefold()

@@ -225,10 +225,8 @@ class Hook:
         """The answer to the client about a call that may run: nothing if the client is to decide."""
         monitor = self._session.monitor
         assert monitor.latest is not None
-        mode, tool = self._input.permission_mode, self._client.tool(call.name)
-        home = self._client.settings.home(self._input.transcript_path)
-        places = home, self._input.cwd, self._session.workspace
-        opened, why = self._opening.decide(call, monitor.latest, monitor.admitted, mode, tool, *places)
+        admitted, began_in = monitor.admitted, self._session.workspace
+        opened, why = self._opening.decide(call, monitor.latest, admitted, self._input, began_in)
         if opened and self._client.opens == "permission":
             self._keep_opened(call.id, why)
         spared = opened and self._client.opens is not None

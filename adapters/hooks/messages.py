@@ -225,6 +225,7 @@ class HookClient(msgspec.Struct, frozen=True, kw_only=True):
         hook_answered: whether, by its log, a hook answered the question about the call of this id, not its person.
         failed: of the calls that run, by id and name, those that its log shows as over, each with what it was told of
             them: no hook of it tells of a call that fails.
+        for_the_person: tools whose prompt is what they are for, so that it is left to the person.
         own_inputs: of a tool, the inputs that it sets itself: with its person's answer, or in one of its hooks only.
         schedules: tools by which a model schedules a prompt, each with the input that has its text.
         scheduled: whether, by its log, a schedule prompts at this moment; True waits for that to be written.
@@ -260,6 +261,7 @@ class HookClient(msgspec.Struct, frozen=True, kw_only=True):
     ended: Callable[[str, Collection[str], bool], Mapping[str, bool]] | None = None
     hook_answered: Callable[[str, str], bool] = lambda log, call_id: False
     failed: Callable[[HookInput, Mapping[str, str]], Mapping[str, Any]] | None = None
+    for_the_person: tuple[str, ...] = ()
     own_inputs: Mapping[str, tuple[str, ...]] = {}
     schedules: Mapping[str, str] = {}
     scheduled: Callable[[str, bool], bool] = lambda log, waits: False

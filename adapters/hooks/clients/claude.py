@@ -344,6 +344,7 @@ CLAUDE: Final = messages.HookClient(
     ),
     ended=ended,
     hook_answered=hook_answered,
+    for_the_person=("AskUserQuestion", "EnterPlanMode", "ExitPlanMode"),
     own_inputs=_OWN_INPUTS,
     schedules={"CronCreate": "prompt", "ScheduleWakeup": "prompt"},
     scheduled=scheduled,

@@ -365,6 +365,7 @@ CODEX: Final = messages.HookClient(
     hears="call",
     may_leave_sandbox=_may_leave_sandbox,
     exit_code=_exit_code,
+    for_the_person=("request_user_input",),
     own_inputs={"Bash": ("workdir",)},
     failed=_failed,
     scripts=_scripts,

@@ -153,6 +153,7 @@ COPILOT: Final = messages.HookClient(
     ),
     asks=True,
     opens="call",
+    for_the_person=("ask_user", "AskUserQuestion", "exit_plan_mode"),
     continues=_continues,
     ends_by=("task_complete",),
     rests_for=("complete",),

@@ -280,6 +280,7 @@ GEMINI: Final = messages.HookClient(
         on=True,
     ),
     asks=True,
+    for_the_person=("ask_user", "enter_plan_mode", "exit_plan_mode"),
     permissions=_permissions,
     fails_open=(
         messages.NOT_STARTED,

@@ -141,6 +141,7 @@ OPENCODE: Final = messages.HookClient(
         ),
     ),
     hears="call",
+    for_the_person=("question", "plan_enter", "plan_exit"),
     tells_usage=True,
     permissions=_permissions,
     fails_open=(
