@@ -268,8 +268,8 @@ class Fleet:
         for one in there:
             if left[one.name].state != "drained" or one.state == "drained":
                 left[one.name] = one
-            order = self._placement.remove if left[one.name].state == "drained" else self._placement.drain
-            await run_sync(partial(order, one.name))
+            act = self._placement.remove if left[one.name].state == "drained" else self._placement.drain
+            await run_sync(partial(act, one.name))
         return not there
 
     async def start(self, spec: RunSpec, *, run_id: str | None = None, session_id: str | None = None) -> FleetHandle:

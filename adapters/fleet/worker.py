@@ -20,7 +20,7 @@ from proctor.supervisor.log import logger
 from proctor.supervisor.ports.adapter import Adapter
 from proctor.supervisor.ports.store import PAUSE_S, Store, wait_again
 from proctor.supervisor.run.recovery import end_unowned, fail_untried
-from proctor.supervisor.store.invariants import ordered_to_end
+from proctor.supervisor.store.invariants import cancel_for
 
 from ..agents.catalog import adapter_named
 from ..kit.process_tree import end_orphans
@@ -97,9 +97,9 @@ class Starts:
             adapter, policies = self._parts(spec.adapter, spec.options, spec.policies)
             return await supervisor.execute(adapter, run.run_id, policies=policies, continuation=spec.continuation)
         except StartsBlockedError:
-            order = await ordered_to_end(self._store, run)  # else it waits until that is lifted
-            if order is not None:
-                await self._withdraw(run, order.reason)
+            command = await cancel_for(self._store, run)  # else it waits until that is lifted
+            if command is not None:
+                await self._withdraw(run, command.reason)
         except StoreError:
             raise
         except Exception as error:  # whatever an adapter's options do, no other run is to end of it

@@ -234,10 +234,10 @@ class OperatorService:
         run = await latest(self.store, await run_named(self.store, name))
         if run.status not in NOT_OVER:
             raise ConflictError(f"run `{run.run_id}` is over: it is {run.status}")
-        order = Cancel(scope="run", value=run.run_id, by=by, reason=reason, at=datetime.now(UTC))
-        await self.store.send_command(order)
-        # Only now: who was about to start it may have let it go before that order, and a lost run that nobody ordered
-        # to end is retried.
+        command = Cancel(scope="run", value=run.run_id, by=by, reason=reason, at=datetime.now(UTC))
+        await self.store.send_command(command)
+        # Only now: who was about to start it may have let it go before that, and a lost run without such a command is
+        # retried.
         if run.status in ("created", "lost"):
             async with passing_owner(self.store) as owner:
                 how: dict[str, Any] = {"reason": reason, "by": by, "end_orphans": end_orphans}

@@ -221,12 +221,12 @@ class ActiveRuns:
 
     def cancel_all(self, reason: str, person: str = "") -> None:
         """Cancel every run, also those that are starting; `person` is who ordered it."""
-        self._order(lambda run: run._actor.cancel(reason, person=person))
+        self._to_all(lambda run: run._actor.cancel(reason, person=person))
 
     def deliver(self, command: Command) -> None:
-        self._order(partial(deliver, command))
+        self._to_all(partial(deliver, command))
 
-    def _order(self, do: Late) -> None:
+    def _to_all(self, do: Late) -> None:
         """Do it to every run, even if it fails for one."""
         for missed in self._starting.values():
             missed.append(do)

@@ -189,8 +189,8 @@ async def cancel_for_approval(
     if isinstance(target, RunHandle):
         await target.cancel_for_approval(wanted, by=by)
     else:
-        order = Cancel(scope="run", value=run_id, by=by, reason="waiting for approval", approval=wanted)
-        await store.send_command(msgspec.structs.replace(order, at=datetime.now(UTC)))
+        command = Cancel(scope="run", value=run_id, by=by, reason="waiting for approval", approval=wanted)
+        await store.send_command(msgspec.structs.replace(command, at=datetime.now(UTC)))
     token = 0
     with anyio.move_on_after(timeout_s):
         while True:

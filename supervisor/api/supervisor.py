@@ -181,17 +181,17 @@ class Starting:
     log: Any
     check_open: Callable[[], None]
 
-    async def start(self, order: LaunchRequest, services: Services, *, created: bool) -> RunHandle:
+    async def start(self, request: LaunchRequest, services: Services, *, created: bool) -> RunHandle:
         """Start a run once a slot is free; `created`: it is already in the store."""
-        session_id = order.info.session_id
+        session_id = request.info.session_id
         place = await self.admission.acquire(session_id)
         try:
             self.check_open()
-            self.ownership.end_orphans = end_orphans_of(order.adapter) or self.ownership.end_orphans
+            self.ownership.end_orphans = end_orphans_of(request.adapter) or self.ownership.end_orphans
             owner = await self.ownership.owner()
-            if order.plan.policy.budgets:
+            if request.plan.policy.budgets:
                 await self.ownership.reap()  # what lost runs have set aside of them counts until they are settled
-            owned = msgspec.structs.replace(order, epoch=owner.epoch, store_id=self.ownership.store_id)
+            owned = msgspec.structs.replace(request, epoch=owner.epoch, store_id=self.ownership.store_id)
             return await self._begin(owned, services, place, created=created)
         except BaseException as error:
             self.admission.release(place)
@@ -209,12 +209,12 @@ class Starting:
             if free and self.ownership.epoch:
                 await let_go(self.store, info.run_id, epoch=self.ownership.epoch)
 
-    async def _begin(self, order: LaunchRequest, services: Services, place: Place, *, created: bool) -> RunHandle:
+    async def _begin(self, request: LaunchRequest, services: Services, place: Place, *, created: bool) -> RunHandle:
         """Claim the run and start its task; a failure before that undoes all of it."""
         if self.runs.idle:
             services.clock.follow()
         with self.runs.starting() as missed:
-            async with claimed(order, services, created=created) as run:
+            async with claimed(request, services, created=created) as run:
                 before = await all_commands(self.store, after=run.info.after) if created else ()
                 self.check_open()
                 handle = RunHandle(run)

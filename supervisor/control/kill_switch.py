@@ -127,7 +127,7 @@ class KillSwitch:
             before = await self.going_on(scope)  # one of these may end before it could be found again
         except StoreError as error:
             unread = error
-        await self._order(Cancel, scope, by, reason)  # the owners have their runs, whatever the list says
+        await self._send(Cancel, scope, by, reason)  # the owners have their runs, whatever the list says
         try:
             if unread is not None:
                 raise unread
@@ -159,7 +159,7 @@ class KillSwitch:
     @calls_store
     async def block(self, scope: Scope, *, by: str, reason: str) -> None:
         """The same for a scope."""
-        await self._order(Block, scope, by, reason)
+        await self._send(Block, scope, by, reason)
 
     async def lift(
         self,
@@ -184,7 +184,7 @@ class KillSwitch:
             if error.kind != "no_command" or scope.kind != "all":
                 raise
             before = []  # all are lifted, also one that cannot be read and so blocks every start
-        await self._order(UnblockStarts, scope, by, reason)
+        await self._send(UnblockStarts, scope, by, reason)
         left = await self.blocks() if before else []
         return [block for block in before if block not in left]
 
@@ -193,12 +193,12 @@ class KillSwitch:
         """The current freezes, oldest first, with who ordered each, when and why."""
         return await self.store.blocks()
 
-    async def _order(self, order: type[Cancel | Block | UnblockStarts], scope: Scope, by: str, reason: str) -> None:
+    async def _send(self, command: type[Cancel | Block | UnblockStarts], scope: Scope, by: str, reason: str) -> None:
         check_named(by=by)
         check_text(by=by, reason=reason)
         by, reason = self._redactor.redact(by), self._redactor.redact(reason)
         at = datetime.now(UTC)
-        await self.store.send_command(order(scope=scope.kind, value=scope.value, by=by, reason=reason, at=at))
+        await self.store.send_command(command(scope=scope.kind, value=scope.value, by=by, reason=reason, at=at))
 
     async def _latest(self, run_id: str) -> str:
         run = await self.store.run(run_id)

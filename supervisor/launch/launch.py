@@ -245,7 +245,7 @@ async def claimed(request: LaunchRequest, services: Services, *, created: bool) 
     await _check_unblocked(store, request, begin)
     info = await _claim(request, services, created=created)
     try:
-        await _check_unblocked(store, request, begin)  # an order given from here on finds this run
+        await _check_unblocked(store, request, begin)  # a command from here on finds this run
         for _ in range(_TRIES):
             if await answered(partial(store.last_seq, info.session_id)) == actor.seq:
                 break

@@ -148,7 +148,7 @@ def _is_of_store(error: Exception) -> bool:
 async def end_lost(store: Store, run: RunInfo, *, epoch: int, end_orphans: EndOrphans | None = None) -> bool:
     """End a run whose owner is gone, or that has none; False if another process does. Raises StoreError.
 
-    If its spec asks for a retry, that run is created first, unless the run was ordered to end.
+    If its spec asks for a retry, that run is created first, unless the run is to be cancelled.
     """
     claimed = await _claimed(store, run, epoch, lost=True)
     if claimed is None:
@@ -182,8 +182,8 @@ async def end_unowned(store: Store, run: RunInfo, *, epoch: int, reason: str, by
     if run.owner is not None and run.owner.is_client:
         await store.release(run.owner.epoch)
     claimed = await _claimed(store, run, epoch, lost=run.status != "created")
-    order = interface.CancelAsked(now_ms=_now_ms(), reason=reason, person=by)
-    return claimed is not None and await _ended(store, claimed, epoch, order)
+    cancel = interface.CancelAsked(now_ms=_now_ms(), reason=reason, person=by)
+    return claimed is not None and await _ended(store, claimed, epoch, cancel)
 
 
 async def end_without_owner(

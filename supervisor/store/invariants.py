@@ -224,9 +224,9 @@ async def latest(store: Store, run: RunInfo) -> RunInfo:
 
 
 async def create_next(store: Store, run: RunInfo) -> None:
-    """Create a lost run's retry, once, unless the run was ordered to end. Raises StoreError."""
+    """Create a lost run's retry, once, unless the run is to be cancelled. Raises StoreError."""
     following = next_of(run)
-    if following is None or await ordered_to_end(store, run):
+    if following is None or await cancel_for(store, run):
         return
     try:
         created = await store.create_run(following)
@@ -237,10 +237,10 @@ async def create_next(store: Store, run: RunInfo) -> None:
         if stored is None:
             return  # another run has the name
         created = stored
-    order = await ordered_to_end(store, run)
-    if order is not None and order.number <= created.after:  # it came too early to concern the new run
+    command = await cancel_for(store, run)
+    if command is not None and command.number <= created.after:  # it came too early to concern the new run
         await store.send_command(
-            Cancel(scope="run", value=created.run_id, by=order.by, reason=order.reason, at=order.at)
+            Cancel(scope="run", value=created.run_id, by=command.by, reason=command.reason, at=command.at)
         )
 
 
@@ -252,11 +252,11 @@ async def _stored_next(store: RunRegistry, run: RunInfo) -> RunInfo | None:
     return stored if stored.spec.get(AGAIN) == following.spec[AGAIN] else None
 
 
-async def ordered_to_end(store: CommandQueue, run: RunInfo) -> Cancel | None:
+async def cancel_for(store: CommandQueue, run: RunInfo) -> Cancel | None:
     """The command that cancels a run, if one was given since it was created."""
-    for order in await all_commands(store, after=run.after):
-        if isinstance(order, Cancel) and order.covers(
+    for command in await all_commands(store, after=run.after):
+        if isinstance(command, Cancel) and command.covers(
             run_id=run.run_id, session_id=run.session_id, tenant=run.tenant, labels=run.labels
         ):
-            return order
+            return command
     return None

@@ -387,15 +387,15 @@ class ApprovalTable:
             self.commands.append(given_answer)
         return answered
 
-    def send_command(self, order: Cancel | Block | UnblockStarts) -> int:
+    def send_command(self, command: Cancel | Block | UnblockStarts) -> int:
         """Store a command; returns its number."""
         number = len(self.commands) + 1
-        order = replace(order, number=number)
-        self.commands.append(order)
-        if isinstance(order, Block):
-            self.blocks.append(order)
-        elif isinstance(order, UnblockStarts):
-            self.blocks = [block for block in self.blocks if not order.lifts(block)]
+        command = replace(command, number=number)
+        self.commands.append(command)
+        if isinstance(command, Block):
+            self.blocks.append(command)
+        elif isinstance(command, UnblockStarts):
+            self.blocks = [block for block in self.blocks if not command.lifts(block)]
         return number
 
     def _keep(self, approval: StoredApproval) -> None:
