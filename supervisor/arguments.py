@@ -114,7 +114,7 @@ def parted(options: Mapping[str, Any]) -> tuple[Any, Any]:
 
 
 NO_POLICY = Policy(name="no policy")
-"""What stands for `policies=()`: it denies nothing, and its run says so in the log."""
+"""What stands for no policy: it denies nothing."""
 
 
 def policies_given(policies: object, policy: object) -> tuple[Policy, ...]:
@@ -179,8 +179,9 @@ def hooks_given(validators: object, on_results: object, mappers: object) -> NetH
 
 
 class CheckedOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The checked options of a run."""
+    """The checked options of a run; `waived`: its caller gave `policies=()`."""
 
+    waived: bool
     policies: tuple[Policy, ...]
     hooks: NetHooks
     context: RunContext | None
@@ -196,6 +197,7 @@ def checked_options(function: str, options: RunOptions | StartOptions, takes: ty
     context = options.get("context")
     check_order("", context)
     return CheckedOptions(
+        waived=options.get("policies") == (),
         policies=policies_given(options.get("policies"), options.get("policy")),
         hooks=hooks_given(*(options.get(name) for name in NetHooks.__struct_fields__)),
         context=context,

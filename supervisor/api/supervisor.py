@@ -466,7 +466,7 @@ class Supervisor:
         self, adapter: Adapter, info: RunInfo, given: arguments.CheckedOptions, *, created: bool
     ) -> RunHandle:
         with log_refusals(self._log, info):
-            if any(policy is arguments.NO_POLICY for policy in given.policies):
+            if given.waived:
                 why = "`policies=()`: proctor records every call and denies none"
                 audible(self._log).warning("run.under_no_policy", run_id=info.run_id, message=why)
             can_resume = capabilities_of(adapter).resume

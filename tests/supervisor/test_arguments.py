@@ -14,6 +14,7 @@ from proctor.policies import Capabilities, Deny, Limits, Policy, PolicyViolation
 from proctor.policies.events import RunStarted, ToolCallStarted
 from proctor.supervisor import ApprovalAnswer, MemoryStore, RunOptions, Supervisor, UsageError, answer
 from proctor.supervisor.api.run_once import cancel_for_approval, create_run, execute_run, run_once, run_once_sync
+from proctor.supervisor.arguments import NO_POLICY
 from proctor.supervisor.testing import FakeAdapter, FakeApprover, Pause
 
 pytestmark = pytest.mark.anyio
@@ -64,7 +65,7 @@ async def test_policies_and_policy_together_are_an_error(start: Entry, policies:
 
 @EACH
 async def test_running_without_a_policy_must_be_explicit(start: Entry, caplog: pytest.LogCaptureFixture) -> None:
-    """`policies=()` runs and logs one line. Without the argument, it is an error."""
+    """`policies=()` runs and logs one line; one that denies nothing logs none. Without either, it is an error."""
     adapter = FakeAdapter([BASH])
     with pytest.raises(UsageError, match=r"no policy was given.*policies=\(\)"):
         await start(adapter)
@@ -72,7 +73,8 @@ async def test_running_without_a_policy_must_be_explicit(start: Entry, caplog: p
     assert adapter.launches == []
 
     await start(adapter, policies=())
-    assert len(adapter.launches) == 1
+    await start(adapter, policies=[NO_POLICY])
+    assert len(adapter.launches) == 2
     assert len([message for message in caplog.messages if "run.under_no_policy" in message]) == 1
 
 

@@ -175,11 +175,11 @@ def _observed(otel: bool) -> Iterator[list[Publisher]]:
 
 
 def _nothing_refused() -> list[Policy]:
-    """The policy of a run when no file is named: it denies nothing. The log, which speaks to programs, is silent."""
+    """The policy of a run when no file is named: it denies nothing. A line says so, in place of the log's warning."""
     from proctor.supervisor.arguments import NO_POLICY
 
     note("no `--policy`: proctor records every call and denies none")
-    return [Policy(name=NO_POLICY.name)]
+    return [NO_POLICY]
 
 
 async def supervised(
