@@ -354,7 +354,7 @@ class HookDecider:
             raise StoreError(
                 "the store has lost events of this session, so what was used is not known", kind="corrupt"
             )
-        if kept is None or kept.client is not client or kept.rules is not rules or seq != kept.machine.seq:
+        if kept is None or kept.rules is not rules or seq != kept.machine.seq:  # no two clients share their rules
             ids, options = (given.session_id, record.session_id), (self._options.unmatched, self._options.hold_s)
             return HookedSession(client, *ids, rules, record.past(), given.cwd, *options)
         return kept

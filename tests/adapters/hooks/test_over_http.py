@@ -1,6 +1,7 @@
 """HTTP hooks, which the real Claude Code sends itself, and requests that others send in its name."""
 
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -8,7 +9,7 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,10 @@ from stored_rows import stored_rows
 
 from proctor.adapters.hooks import over_http
 from proctor.adapters.hooks.daemon import PROBE
+from proctor.adapters.hooks.origin import origin_of_connection
 from proctor.adapters.hooks.over_http import HookServer, endpoint_in, read_endpoint
 from proctor.adapters.hooks.settings import install, settings_path, settings_with_hooks, uninstall
+from proctor.policies.errors import EventError
 from proctor.supervisor.errors import UsageError
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
@@ -190,6 +193,34 @@ def test_a_connection_without_a_hook_is_closed(monkeypatch: pytest.MonkeyPatch, 
     server.close()
 
     assert first == second == b"HTTP/1.1 200 OK"
+
+
+def process_of_another_user(connection: socket.socket) -> subprocess.Popen[bytes]:
+    """One that holds the connection and nothing else."""
+    held = connection.fileno()
+    return subprocess.Popen(["/bin/sleep", "60"], user="nobody", pass_fds=[held], cwd="/")
+
+
+@pytest.mark.parametrize("whose", ["mine", "another user's"])
+@pytest.mark.parametrize("likely", [True, False])
+def test_a_hook_that_another_user_sends_has_no_origin(whose: str, likely: bool) -> None:
+    """A secret of the endpoint that has leaked does not make a client of another user's process."""
+    if whose != "mine" and os.geteuid() != 0:
+        pytest.skip("only root can start a process of another user")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        connection = socket.create_connection(server.getsockname())
+        accepted, _ = server.accept()
+        with accepted:
+            if whose == "mine":
+                with connection:
+                    origin = origin_of_connection(accepted, [os.getpid()] if likely else [])
+                assert origin.client.pid == os.getpid()
+                return
+            with process_of_another_user(connection) as other, ExitStack() as cleanup:
+                cleanup.callback(other.kill)
+                connection.close()
+                with pytest.raises(EventError, match="is not known"):
+                    origin_of_connection(accepted, [other.pid] if likely else [])
 
 
 class TestRequests:

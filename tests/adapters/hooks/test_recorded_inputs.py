@@ -257,6 +257,18 @@ def test_a_client_that_cannot_ask_its_person_denies_what_needs_an_approval(agent
     assert (answer.verdict, answer.held) == ("deny", "")
 
 
+def test_two_clients_with_one_session_id_are_each_judged_by_their_own_names(tmp_path: Path) -> None:
+    """The session that the daemon keeps in memory is of one client: a shell has another name in each."""
+    session = Session("claude", tmp_path)
+    for agent in ("claude", "gemini", "claude"):
+        session.agent = agent
+        assert PUSH not in json.dumps(session.call("ls"))
+        assert PUSH in json.dumps(session.call("git push"))
+        (kept, _), *_ = session.decider._sessions.values()
+        assert kept.client is CLIENTS[agent]
+    session.decider.close()
+
+
 @pytest.mark.parametrize("agent", ["copilot", "gemini"])
 def test_an_outcome_without_an_id_belongs_to_the_call_with_its_input(agent: str, tmp_path: Path) -> None:
     """Of two calls of a tool, the second ends first; both have ended. With another input, it belongs to a call that
