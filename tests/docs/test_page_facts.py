@@ -14,6 +14,7 @@ from page_facts.followed import shortest
 
 from proctor.adapters.agents.catalog import ADAPTERS
 from proctor.adapters.evaluate import proofs
+from proctor.adapters.fleet import Fleet, RunSpec, Worker
 from proctor.adapters.hooks.clients.claude import LOWEST
 from proctor.adapters.hooks.daemon import DECIDE_S, IDLE_S
 from proctor.adapters.hooks.messages import MOST_HELD_S
@@ -72,6 +73,9 @@ IN_SENTENCES = [
     ("operate/event-log.md", f"| the latest {journal.MOST:,} or {journal.MOST_BYTES // MIB} MiB; `events_before`"),
     ("operate/event-log.md", f"| {journal.CAPACITY:,} or {journal.CAPACITY_BYTES // MIB} MiB; then proctor reads"),
     ("operate/event-log.md", f"| a replayed conversation | the latest {TRANSCRIPT_BYTES // MIB} MiB |"),
+    ("operate/fleet.md", f"(default {signature(Worker).parameters['max_running'].default})"),
+    ("operate/fleet.md", f"`max_waiting` runs (default {signature(Fleet).parameters['max_waiting'].default:,})"),
+    ("operate/fleet.md", f"is continued (default {RunSpec(adapter='', prompt='').take_overs}; 0: never)"),
     ("operate/hooks.md", f"Hooks need Claude Code {LOWEST} or newer"),
     ("operate/hooks.md", f"doesn't decide within {DECIDE_S:g} seconds"),
     ("operate/hooks.md", f"It ends after {IDLE_S / 60:g} minutes"),
