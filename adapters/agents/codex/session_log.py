@@ -4,6 +4,7 @@ They are read as recorded sessions, and for the usage of the sessions whose call
 in a line of their own, after the lines of its calls and text.
 """
 
+import os
 import re
 import shlex
 from collections.abc import Iterable, Iterator
@@ -100,6 +101,8 @@ class _Line(msgspec.Struct, kw_only=True):
 
 LINES = msgspec.json.Decoder(_Line)
 _CALLS = ("function_call", "custom_tool_call", "local_shell_call", "web_search_call")
+_SHOWN_OTHERWISE = ("cmd", "workdir", "working_directory", "sandbox_permissions", "justification")
+"""A command's inputs as the model writes them, which the client reports live in other words."""
 _BASH = ("bash", "/bin/bash", "/usr/bin/bash")
 _COMMANDS = ("exec_command", "shell", "local_shell", "shell_command", "container.exec")
 """Names that clients have had for the tool that runs commands, which is `shell` in policies."""
@@ -129,10 +132,10 @@ def read(lines: TraceLines) -> Iterator[TraceSession]:
     yield reader.log.session(lines.name, "codex", about, complete=not ends or ends[-1] not in _STARTED)
 
 
-def _folder(found: list[_Line]) -> str | None:
-    """The client's folder, from the first line."""
+def _folder(found: list[_Line]) -> str:
+    """The client's folder, from the first line; "" if that does not say."""
     folders = (line.payload.get("cwd") for line in found if line.type == "session_meta")
-    return next((folder for folder in folders if isinstance(folder, str)), None)
+    return next((folder for folder in folders if isinstance(folder, str)), "")
 
 
 class _Reader:
@@ -146,6 +149,7 @@ class _Reader:
     def __init__(self, log: TraceLog, found: list[_Line]) -> None:
         self.log = log
         self.model: str | None = None
+        self._folder = _folder(found)
         kinds = {line.kind for line in found}
         self._marks_users = any(_typed(line) is not None for line in found)
         self._counts_responses = "token_usage_record" in kinds
@@ -163,6 +167,7 @@ class _Reader:
         typed = _typed(line)
         if line.type == "turn_context":
             self.model = str(line.payload.get("model") or "") or self.model
+            self._folder = str(line.payload.get("cwd") or "") or self._folder
         elif typed is not None:
             self.log.add(ev.MessageSent, at=line.timestamp, content=typed)
         elif line.item == "message":
@@ -212,7 +217,7 @@ class _Reader:
             tool_call_id=call_id,
             tool_name=name,
             turn=self.log.turn,
-            tool_input=call_input(line.payload),
+            tool_input=call_input(line.payload, self._folder),
         )
         if line.payload.get("type") == "web_search_call" and line.payload.get("status") != "failed":
             self.log.add(ev.ToolCallCompleted, at=line.timestamp, tool_call_id=call_id, tool_name=name)
@@ -334,8 +339,8 @@ def call_name(payload: dict[str, Any]) -> str:
     return f"{namespace.removesuffix('__')}__{name}" if namespace.startswith("mcp__") else name
 
 
-def call_input(payload: dict[str, Any]) -> dict[str, Any]:
-    """A call's input, as the client reports it live."""
+def call_input(payload: dict[str, Any], folder: str = "") -> dict[str, Any]:
+    """A call's input, as the client reports it live; `folder` is that of the turn, if it is known."""
     recorded = _recorded_input(payload)
     if call_name(payload) == "apply_patch" and isinstance(patch := recorded.get("input"), str):
         return {"changes": changes_of(patch)} if changes_of(patch) else recorded
@@ -343,12 +348,18 @@ def call_input(payload: dict[str, Any]) -> dict[str, Any]:
         return recorded
     command = recorded.get("cmd", recorded.get("command"))
     words = [str(word) for word in command] if isinstance(command, list) else None
-    folder = recorded.get("workdir", recorded.get("working_directory"))
     shell = recorded.get("shell")
     if isinstance(shell, str) and isinstance(command, str) and shell not in _BASH:
         words = [shell, "-c", command]
-    live = {"command": _script(words) if words else command, "cwd": folder}
-    return {**recorded, **{name: value for name, value in live.items() if value is not None}}
+    named = recorded.get("workdir", recorded.get("working_directory"))
+    live = {
+        "command": _script(words) if words else command,
+        "cwd": os.path.join(folder, named) if isinstance(named, str) else folder or None,
+        "escalated": recorded.get("sandbox_permissions", "use_default") != "use_default" or None,
+        "reason": recorded.get("justification"),
+    }
+    others = {name: value for name, value in recorded.items() if name not in _SHOWN_OTHERWISE}
+    return {**others, **{name: value for name, value in live.items() if value is not None}}
 
 
 def _script(words: list[str]) -> str:

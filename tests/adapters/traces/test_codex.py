@@ -1,5 +1,6 @@
 """Codex rollouts: one written by the real client, and forms of older ones."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ def test_the_recorded_calls_are_found_with_their_turns_and_outcomes(recorded: Tr
         ("tool_call_started", "apply_patch", 3),
         ("tool_call_started", "mcp__small__echo", 4),
     ]
-    assert calls[0].tool_input == {"cmd": "ls", "command": "ls"}
+    assert calls[0].tool_input == {"command": "ls", "cwd": "/home/agent/project"}
     assert {call: event.type for call, event in outcomes.items()} == {
         "call_ls": "tool_call_completed",
         "call_fail": "tool_call_failed",
@@ -178,3 +179,27 @@ def test_local_shell_calls_and_searches_are_calls(read_one: Callable[..., TraceS
         ("shell", {"command": "ls"}),
         ("web_search", {"query": "q"}),
     ]
+
+
+def test_a_command_has_the_inputs_that_it_has_live(read_one: Callable[..., TraceSession]) -> None:
+    """In the words of the client, not of the model, so that a rule about where it runs holds for both."""
+    written = {
+        "cmd": "ls",
+        "workdir": "sub",
+        "sandbox_permissions": "require_escalated",
+        "justification": "to see",
+        "timeout_ms": 5,
+    }
+    call = line(
+        "response_item", type="function_call", name="exec_command", arguments=json.dumps(written), call_id="c"
+    )
+    session = read_one(META, line("turn_context", cwd="/home/agent"), call)
+
+    (started,) = (event for event in session.events if isinstance(event, ev.ToolCallStarted))
+    assert started.tool_input == {
+        "command": "ls",
+        "cwd": "/home/agent/sub",
+        "escalated": True,
+        "reason": "to see",
+        "timeout_ms": 5,
+    }
