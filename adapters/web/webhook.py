@@ -309,10 +309,11 @@ async def send_events(
     that this has was sent. `deliverer` makes the deliverer for the store's id.
     """
     subscriptions = Subscriptions(store)
-    after = cursor.read()
+    after, reported = cursor.read(), ""
     while True:
         try:
             async with subscriptions.subscribe(after=after or NOW) as events:
+                reported = ""
                 place = str(events.cursor)
                 cursor.write(place)
                 try:
@@ -325,7 +326,9 @@ async def send_events(
         except StoreError as error:
             if error.kind == "closed":
                 return
-            log.warning("webhook.store_unreadable", why=str(error))
+            if str(error) != reported:  # once, however long it lasts
+                log.warning("webhook.store_unreadable", why=str(error))
+            reported = str(error)
             await anyio.sleep(STORE_PAUSE_S)
         except UsageError as error:
             log.error("webhook.store_replaced", why=str(error))  # noqa: TRY400 - what is wrong, not where here

@@ -23,6 +23,7 @@ from proctor.adapters.stores.sqlite.file import copy_store
 from proctor.adapters.web.webhook import CursorFile, Target, begin, cursor_of, send, target_of
 from proctor.policies import events as ev
 from proctor.supervisor import RunInfo, Store, UsageError
+from proctor.supervisor.ports.stored_types import LogPosition
 
 SECRET = "a-secret-both-sides-know"
 pytestmark = pytest.mark.anyio
@@ -241,6 +242,33 @@ async def test_an_unreadable_event_does_not_block_later_ones(
             await receiver.until("one", "two")
     assert caplog.text.count("webhook.unreadable") == 1
     assert "record 5 of session `ses_1` cannot be read" in caplog.text
+
+
+async def test_a_store_that_is_away_is_reported_once_and_read_again(
+    sending: Sending, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As while its disk is not mounted. What was stored before is sent once it is back."""
+    tries: list[str] = []
+    usual = sending.store.place
+
+    async def place() -> LogPosition:
+        tries.append("place")
+        return await usual()
+
+    monkeypatch.setattr(sending.store, "place", place)
+    monkeypatch.setattr("proctor.adapters.web.webhook.STORE_PAUSE_S", 0.01)
+    away = sending.place.with_suffix(".away")
+    with receiving() as receiver:
+        wanted = await sending.begun(receiver)
+        await sending.violated("one")
+        sending.place.rename(away)
+        async with sending.to(wanted):
+            tries.clear()
+            while len(tries) < 5:
+                await anyio.to_thread.run_sync(threading.Event().wait, 0.01)
+            away.rename(sending.place)
+            await receiver.until("one")
+    assert caplog.text.count("webhook.store_unreadable") == 1
 
 
 async def test_a_cursor_that_cannot_be_stored_ends_nothing(
