@@ -16,7 +16,7 @@ from ..machine.machine import RunMachine
 from ..ports.adapter import Adapter, GateAnswer, Launch
 from ..ports.stored_types import ApprovalAnswer, ApprovalRequest
 from .callbacks import CallbackRunner
-from .journal import ANSWER_S, RunRecorder
+from .journal import RunRecorder
 from .provider_session import READ, Next, Parent, ProviderReader, capabilities_of
 from .services import Services, check_thread
 from .tasks import BackgroundTasks, DetachedTask, OneShotEvent, pass_on
@@ -265,7 +265,6 @@ class RunActor:
                 journal=self._journal,
                 run_id=self._launch.run_id,
                 epoch=self._epoch,
-                within_s=ANSWER_S,
                 start=self._background.start,
                 feed=self._feed,
                 now_ms=self.now_ms,

@@ -22,7 +22,7 @@ from ..machine.interface import CloseApproval, DropApproval, RequestApproval, Re
 from ..ports.adapter import Approver
 from ..ports.budget_ledger import ReservationResult
 from ..ports.stored_types import NOBODY_IN_TIME, SUPERVISOR, ApprovalAnswer, ApprovalRequest
-from .journal import NEVER, Journal
+from .journal import ANSWER_S, NEVER, Journal
 from .services import Services
 from .tasks import OneShotEvent, SelfCancelledError, call_isolated, call_within, store_timeout
 
@@ -57,14 +57,13 @@ CallbackEffect: TypeAlias = Reserve | Settle | RunChecks | RequestApproval | Dro
 class CallbackRunner:
     """Carries out these effects of one run, and feeds the answers to its machine.
 
-    The store has `within_s` seconds to answer. `start` starts a background task, `feed` feeds the machine an input.
+    `start` starts a background task, `feed` feeds the machine an input.
     """
 
     services: Services
     journal: Journal
     run_id: str
     epoch: int
-    within_s: float
     start: Callable[[Callable[[], Awaitable[None]]], None]
     feed: Callable[[interface.Input], None]
     now_ms: Callable[[], int]
@@ -124,9 +123,9 @@ class CallbackRunner:
         self, call: Callable[[], Awaitable[list[ReservationResult]]]
     ) -> tuple[tuple[ReservationResult, ...], Exception | None]:
         try:
-            return tuple(await call_within(self.within_s, call)), None
+            return tuple(await call_within(ANSWER_S, call)), None
         except TimeoutError:
-            return (), store_timeout(self.within_s)
+            return (), store_timeout(ANSWER_S)
         except Exception as error:
             self.log.failed("budgets.failed", error)
             return (), error
@@ -165,7 +164,7 @@ class CallbackRunner:
         """
         counts = _NOT_STORED if answer.granted else answer
         try:
-            counts = await call_within(self.within_s, partial(self._accepted, approval_id, answer))
+            counts = await call_within(ANSWER_S, partial(self._accepted, approval_id, answer))
         except Exception as error:
             self.log.failed("approval.not_stored", error)
         self.feed(interface.ApprovalAnswered(now_ms=self.now_ms(), approval_id=approval_id, answer=counts))

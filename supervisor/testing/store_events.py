@@ -12,10 +12,10 @@ from msgspec.structs import replace
 from proctor.policies import events as ev
 
 from ..ports.store import Store
-from ..ports.stored_types import LogEntry, RunInfo
+from ..ports.stored_types import RunInfo
 from ..store.records import event_of
 from .fakes import PATIENCE_S
-from .store_fixture import StoreChecks, at_once, kind_of_refusal, message, run_of, stored, texts
+from .store_fixture import StoreChecks, at_once, kind_of_refusal, logged, message, run_of, stored, texts
 
 
 class AppendingChecks(StoreChecks):
@@ -223,10 +223,6 @@ class FidelityChecks(StoreChecks):
         assert event.tool_input == {"command": "ls"}
 
 
-async def _logged(store: Store, **how: Any) -> list[LogEntry]:
-    return [entry async for entry in store.log(**how)]
-
-
 class LogChecks(StoreChecks):
     """The log: the events of all sessions in the order in which they were stored."""
 
@@ -236,7 +232,7 @@ class LogChecks(StoreChecks):
         half = await store.place()
         await store.append([message("t", "d"), message("s", "e", event_id="e")])
         await store.append([message("s", "e", event_id="e")])
-        entries = await _logged(store)
+        entries = await logged(store)
         positions = [entry.position for entry in entries]
 
         assert texts([event_of(entry) for entry in entries]) == list("abcde")
@@ -244,10 +240,10 @@ class LogChecks(StoreChecks):
         assert positions == sorted(set(positions))
         assert positions[0] > 0
         assert (await store.place()).position == positions[-1]
-        assert await _logged(store, after=half.position) == await _logged(store, after=positions[2])
-        assert texts([event_of(entry) for entry in await _logged(store, after=half.position)]) == ["d", "e"]
-        assert [entry.position for entry in await _logged(store, newest_first=True)] == positions[::-1]
-        assert await _logged(store, after=positions[-1]) == []
+        assert await logged(store, after=half.position) == await logged(store, after=positions[2])
+        assert texts([event_of(entry) for entry in await logged(store, after=half.position)]) == ["d", "e"]
+        assert [entry.position for entry in await logged(store, newest_first=True)] == positions[::-1]
+        assert await logged(store, after=positions[-1]) == []
 
     async def test_the_log_can_be_asked_for_one_tenants(self, store: Store) -> None:
         for tenant in ("acme", "other"):
@@ -256,25 +252,20 @@ class LogChecks(StoreChecks):
             await store.append([message("s", f"{tenant} {n}", run_id=tenant) for n in range(2)])
         late = ev.RunStarted(run_id="late", session_id="t", metadata={"context": {"tenant": "acme"}})
         await store.append([message("s", "nobody's"), late, message("t", "late", run_id="late")])
-        mine = await _logged(store, tenant="acme")
+        mine = await logged(store, tenant="acme")
 
-        assert [entry.tenant for entry in await _logged(store)] == [
-            *["acme"] * 2,
-            *["other"] * 2,
-            None,
-            *["acme"] * 2,
-        ]
+        assert [entry.tenant for entry in await logged(store)] == [*["acme"] * 2, *["other"] * 2, None, *["acme"] * 2]
         assert texts([event_of(entry) for entry in mine]) == ["acme 0", "acme 1", "late"]
-        back = await _logged(store, tenant="acme", newest_first=True)
+        back = await logged(store, tenant="acme", newest_first=True)
         assert [entry.position for entry in back] == [entry.position for entry in mine][::-1]
-        assert await _logged(store, tenant="none") == []
+        assert await logged(store, tenant="none") == []
 
     async def test_long_records_are_read_from_either_end(self, store: Store) -> None:
         """More than a page, of events small and large; a reader that has enough leaves."""
         for start in range(0, 1200, 300):
             await store.append([message("s", str(n), run_id=f"r{n % 2}") for n in range(start, start + 300)])
         await store.append([message("t", "x" * 400_000) for _ in range(5)])
-        forward, back = await _logged(store), await _logged(store, newest_first=True)
+        forward, back = await logged(store), await logged(store, newest_first=True)
         latest = [event.seq async for event in store.read("s", newest_first=True)]
         of_run = [event.seq async for event in store.read("s", after=1190, run_id="r1", newest_first=True)]
         events = cast(Any, store.log(newest_first=True))
@@ -305,7 +296,7 @@ class LogChecks(StoreChecks):
                 position, again = 0, True
                 while again:
                     again = left > 0
-                    for entry in await _logged(store, after=position):
+                    for entry in await logged(store, after=position):
                         position = entry.position
                         seen.append((entry.session_id, entry.seq))
                     await anyio.lowlevel.checkpoint()
@@ -326,9 +317,3 @@ class LogChecks(StoreChecks):
         if self.durable:
             async with self.open_store() as store:
                 assert await store.place() == after
-
-    async def test_a_closed_store_has_no_log(self, store: Store) -> None:
-        await store.aclose()
-
-        assert await kind_of_refusal(_logged(store)) == "closed"
-        assert await kind_of_refusal(store.place()) == "closed"

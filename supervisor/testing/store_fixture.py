@@ -14,7 +14,7 @@ from proctor.policies.events import Event, MessageReceived
 
 from ..errors import StoreError, StoreErrorKind
 from ..ports.store import Store
-from ..ports.stored_types import RunInfo
+from ..ports.stored_types import LogEntry, RunInfo
 from ..store.memory_store import MemoryStore
 from .fakes import PATIENCE_S
 
@@ -24,6 +24,11 @@ T = TypeVar("T")
 async def stored(store: Store, session_id: str, *, after: int = 0, run_id: str | None = None) -> list[Event]:
     """All that `read` gives."""
     return [event async for event in store.read(session_id, after=after, run_id=run_id)]
+
+
+async def logged(store: Store, **how: Any) -> list[LogEntry]:
+    """All that `log` gives."""
+    return [entry async for entry in store.log(**how)]
 
 
 def message(session_id: str, text: str, *, run_id: str = "", event_id: str = "") -> MessageReceived:

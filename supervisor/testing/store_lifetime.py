@@ -17,7 +17,7 @@ from ..ports.stored_types import ApprovalAnswer, Cancel, Owner, RunInfo
 from ..store.records import link
 from .fakes import PATIENCE_S
 from .store_approvals import requested
-from .store_fixture import StoreChecks, at_once, kind_of_refusal, message, run_of, status_of, stored, texts
+from .store_fixture import StoreChecks, at_once, kind_of_refusal, logged, message, run_of, status_of, stored, texts
 from .store_runs import begun, owner_of
 
 
@@ -108,6 +108,8 @@ class LifetimeChecks(StoreChecks):
             store.wait(0, 0),
             store.create_run(RunInfo(run_id="r", session_id="s")),
             stored(store, "s"),
+            logged(store),
+            store.place(),
         ):
             assert await kind_of_refusal(attempt) == "closed"
 

@@ -14,7 +14,7 @@ from proctor.policies import Limits, Policy, PolicyViolationError, parse_policie
 from proctor.policies.events import TERMINAL, Event, MessageReceived, RunCancelled, RunFailed
 from proctor.supervisor import Cancel, Command, MemoryStore, StoreError, Supervisor, run_once
 from proctor.supervisor.launch import launch
-from proctor.supervisor.run import actor, recovery
+from proctor.supervisor.run import callbacks, recovery
 from proctor.supervisor.run.journal import ANSWER_S, HURRY_S
 from proctor.supervisor.testing.fakes import PATIENCE_S, Ask, FakeAdapter, FakeApprover, Pause
 
@@ -154,7 +154,7 @@ async def test_a_store_that_ignores_a_cancel_does_not_hold_a_call_for_ever(
     method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After the timeout the call is denied, and the store's task is abandoned."""
-    monkeypatch.setattr(actor, "ANSWER_S", 0.05)
+    monkeypatch.setattr(callbacks, "ANSWER_S", 0.05)
     over = anyio.Event()
 
     async def deaf(usual: Any, *given: Any, **more: Any) -> Any:
