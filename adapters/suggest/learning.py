@@ -9,6 +9,8 @@ from typing import Any
 
 import msgspec
 
+from proctor.policies.values.amounts import figure
+
 from .entries import SUPPORT, Entry, beyond_headroom, likely, with_headroom
 from .inputs import Use, UsedInput, input_entries, is_writable, names_in
 from .observed import ObservedCall, ObservedSession
@@ -237,7 +239,7 @@ def limit_entries(sessions: Sequence[ObservedSession]) -> Iterator[Entry]:
         if len(amounts) < SUPPORT or not all(map(is_writable, amounts.values())):
             continue
         most = with_headroom([*amounts.values()])
-        about = f"`{limit}`: at most {max(amounts.values()):,.6g} in a session"
+        about = f"`{limit}`: at most {figure(max(amounts.values()))} in a session"
         action = {} if limit == "max_tool_calls" else {"action": "warn"}
         part = {limit: {"max": most, **action}}
         yield Entry(

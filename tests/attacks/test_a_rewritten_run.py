@@ -104,7 +104,7 @@ def used_less(records: Records) -> None:
 
 
 def used_more(records: Records) -> None:
-    of_type(records, "token_usage_updated")[0]["input_tokens"] = 1_000_000
+    of_type(records, "token_usage_updated")[0]["input_tokens"] = 1_234_567
 
 
 def made_another(record: dict[str, Any], other: dict[str, Any]) -> None:
@@ -147,3 +147,4 @@ def test_an_inconsistent_run_is_found(
     assert report.intact is not bool(expected)
     assert answer.code == (1 if expected else 0), answer
     assert all(finding.session_id == "s" for finding in report.findings)
+    assert ("adds up to `1,234,567`" in answer.out) is (change is used_more)

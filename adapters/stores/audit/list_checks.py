@@ -13,6 +13,7 @@ from proctor.policies import events as ev
 from proctor.policies.errors import EventError
 from proctor.policies.events.run_context import FIGURES
 from proctor.policies.monitor.usage import TokenMeter
+from proctor.policies.values.amounts import figure
 from proctor.policies.values.json_values import NOT_JSON
 from proctor.supervisor.errors import StoreError
 from proctor.supervisor.machine.interface import ADDED_METADATA
@@ -139,7 +140,7 @@ class _Run:
             if stated is None:
                 continue
             if counted - stated > close or (stated - counted > close and name != "cost_usd"):
-                message = f"ends with `{stated:g}` of {name}; what was reported adds up to `{counted:g}`"
+                message = f"ends with `{figure(stated)}` of {name}; what was reported adds up to `{figure(counted)}`"
                 self.flaws.append(("adds_up", end.seq, message))
             if name == "cost_usd":
                 self._meter.reported.cost_usd += max(0.0, stated - counted)

@@ -166,6 +166,16 @@ def test_each_entry_has_its_evidence_and_rare_ones_are_marked(learnt: Any, place
     assert "# `find_order` before `refund`: 12 sessions" in text
 
 
+def test_the_figures_of_limits_are_whole(cli: Any, place: Path) -> None:
+    """Millions of tokens are not written with an exponent."""
+    sessions = [payment(n) for n in range(4)]
+    for each in sessions:
+        each["events"].append({"type": "usage", "input_tokens": 9_579_580, "output_tokens": 0})
+    place.joinpath("seen.jsonl").write_text("\n".join(map(json.dumps, sessions)))
+
+    assert "`max_total_tokens`: at most 9,579,580 in a session" in cli("suggest", "seen.jsonl").out
+
+
 def test_a_client_whose_tools_are_capitalised_portable_names_is_recognised(cli: Any, place: Path) -> None:
     """`Bash` of Claude Code is a command line: its programs are allowed, not everything."""
     [log] = CLAUDE.glob("*.jsonl")
