@@ -12,7 +12,7 @@ import msgspec
 from .words import NAME, NUMBER, Shell, Word, split
 
 _SHELLS_OWN = re.compile(
-    r"PATH|ENV|BASH.*|SHELLOPTS|PS[0-4]|PROMPT_.*|POSIXLY_CORRECT|(S?RANDOM|SECONDS|LINENO|OPTIND|HISTCMD)|EPOCH.*|E?UID"
+    r"PATH|ENV|BASH.*|SHELLOPTS|PS[0-4]|PROMPT.*|POSIXLY_CORRECT|(S?RANDOM|SECONDS|LINENO|OPTIND|HISTCMD)|EPOCH.*|E?UID"
     r"|PPID|FUNC.*|DIRSTACK|GROUPS|COMP_.*|COMPREPLY|COPROC.*|READLINE_.*|MAPFILE|PIPESTATUS|EXECIGNORE|GLOB.*|INPUTRC"
     r"|HIST.*|histchars|auto_resume|FCEDIT|CHILD_MAX|TMOUT|IGNOREEOF|MAIL.*|LANG|LC_.*|TERM(CAP|INFO.*)|FPATH|CDPATH|_"
     r"|[A-Z]*DOTDIR|NULLCMD|READNULLCMD|STTY|MODULE_PATH|path|fpath|module_path|functions|aliases|commands|precmd.*"
@@ -47,8 +47,12 @@ _INERT = re.compile(
 """Values that run nothing in any variable."""
 
 _LOCALES = re.compile(r"C|POSIX|(C|[a-z]{2}_[A-Z]{2})\.(UTF-8|utf-?8)")
-_COUNTING = ("RANDOM", "SECONDS", "OPTIND", "LINENO", "HISTCMD")
-"""Variables whose value the shell evaluates as arithmetic when they are set."""
+_COUNTING = split("""
+    RANDOM SECONDS OPTIND LINENO HISTCMD
+    COLUMNS EGID GID KEYTIMEOUT LINES LISTMAX LOGCHECK SAVEHIST SHLVL TRY_BLOCK_ERROR TRY_BLOCK_INTERRUPT
+    ZLE_RPROMPT_INDENT
+""")
+"""Variables whose value a shell evaluates as arithmetic when they are set: bash the first, zsh all."""
 
 
 def changes_meaning(name: str, value: str | None) -> bool:
@@ -74,16 +78,19 @@ _DECLARED = re.compile(rf"({NAME})(?:\+?=(.*))?", re.DOTALL)
 
 
 class _Use(msgspec.Struct, frozen=True):
-    """A builtin's options without a value, with a value, and with a name; and the kind of its operands."""
+    """A builtin's options without a value, with a value, and with a name; the kind of its operands; and which values
+    zsh evaluates as arithmetic.
+    """
 
     alone: str = ""
     taking: str = ""
     naming: str = ""
     operands: str = "names"
+    counting: str = ""
 
 
 _USES = {
-    "read": _Use("rse", "dinNptu", "a"),
+    "read": _Use("rse", "dinNptu", "a", counting="nNtu"),
     "mapfile": _Use("t", "dnOsu"),
     "readarray": _Use("t", "dnOsu"),
     "unset": _Use("fvn"),
@@ -171,7 +178,7 @@ def _may_hold_elements(word: Word) -> bool:
 
 def _is_understood(use: _Use, words: Sequence[Word], shell: Shell, *, splits: bool) -> bool:
     """Whether a builtin, used so, neither changes what later words mean nor evaluates any of its own."""
-    rest = _behind_options(use, words)
+    rest = _behind_options(use, words, shell)
     if rest is None:
         return False
     match use.operands:
@@ -189,7 +196,7 @@ def _is_understood(use: _Use, words: Sequence[Word], shell: Shell, *, splits: bo
             return not any(word.could_be_option() for word in rest)
 
 
-def _behind_options(use: _Use, words: Sequence[Word]) -> list[Word] | None:
+def _behind_options(use: _Use, words: Sequence[Word], shell: Shell) -> list[Word] | None:
     """The words behind its options; None if one is not understood, or names a variable that changes a meaning."""
     rest = list(words)
     while rest and (text := rest[0].text) is not None and text.startswith("-") and text != "-":
@@ -207,6 +214,8 @@ def _behind_options(use: _Use, words: Sequence[Word]) -> list[Word] | None:
                 return None
             value = rest.pop(0).text
         if option in use.naming and not _is_free_name(value):
+            return None
+        if option in use.counting and shell != "bash" and not re.fullmatch("[0-9.]+", value or ""):
             return None
     return rest
 

@@ -158,10 +158,11 @@ class Scanner(Cursor):
             self._ansi_quoted(builder)
         elif self._expansion(following, quoted=quoted):
             source = self.text[start : self.pos]
-            if source[1:] in _NUMERIC_PARAMETERS:
+            modified = self.shell != "bash" and following not in ("(", "{") and self.peek() == ":"
+            if source[1:] in _NUMERIC_PARAMETERS and not modified:
                 builder.add_unknown(NUMBER)
             elif quoted:
-                builder.add_unknown(single=following == "(" or "@" not in source)
+                builder.add_unknown(single=following == "(" or "@" not in source, opens=modified)
             else:
                 builder.add_unknown(splits=True)
         elif following == "[" or not following.isascii() or (following == '"' and not quoted):
@@ -281,6 +282,8 @@ class Scanner(Cursor):
 
 _REDIRECTION = re.compile(r"(&>>?|[0-9]{0,2}(?:<<<|<<-?|<>|<&|>>|>\||>&|[<>]))")
 _DELIMITER = re.compile(r"'[\w.-]+'|\"[\w.-]+\"|[\w.-]+(?=[ \t\n;|&<>])", re.ASCII)
+_RANGE = re.compile(r"<[0-9]*-[0-9]*>")
+"""In zsh, a pattern of numbers within a word."""
 _CLOSED_BEFORE_WORD = re.compile(r"-(?=[^ \t\n|&;()<>])")
 _READS = ("<", "<&")
 _OWN_DESCRIPTORS = re.compile("[0-2]?-?")
@@ -324,6 +327,8 @@ class Redirections:
         if found is None or self._scan.text[found.end() - 1 : found.end() + 1] in ("<(", ">("):
             return False
         operator = found[0].lstrip("0123456789")
+        if _RANGE.match(self._scan.text, found.end() - len(operator)):
+            self._scan.only_bash("<0-9>")
         if len(found[0]) - len(operator) > 1:
             self._scan.only_bash(found[0])
         self._scan.pos = found.end()
@@ -339,8 +344,8 @@ class Redirections:
             self._scan.only_bash(operator)
         elif operator in (">&", "<&") and self._scan.match(_CLOSED_BEFORE_WORD):
             self._scan.fail("bash reads a word of its own behind the `-`")
-        elif operator == ">" and self._scan.peek() == "!":
-            self._scan.only_bash(">!")
+        elif operator in (">", ">>") and self._scan.peek() == "!":
+            self._scan.only_bash(f"{operator}!")
         word = self.word()
         self.inputs -= feeds and word.text in ("/dev/null", "-")
         if operator != "<<<":

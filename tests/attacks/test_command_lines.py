@@ -104,6 +104,10 @@ IN_ZSH = [
     "x=red y=x; ${(P)y}", "functions[x]=red; x", "aliases[x]=red; eval x", "path=(./d); ls",
     "setopt promptsubst; print -P '$(red)'", "echo $options[$(red)]", "disable echo; red", "=sh -c red",
     "select i (1) { red; break } <<< 1", "hash g=./d/ls; g",
+    "../<0-9>/d/ls", "../<->/d/ls x", ">>! echo red", "x=/-exec; find . -name a \"$x:t\" red \\;",
+    "x=-EXEC; find . -name a $x:l red \\;", "true; find . -name a \"$?:s/0/-exec/\" red \\;",
+    "read -t 'path[$(red)]' x < f", "read -n 'path[$(red)]' x < f", "COLUMNS='path[$(red)]'; :",
+    "export SHLVL='path[$(red)]'", "for LISTMAX in 'path[$(red)]'; do :; done",
 ]  # fmt: skip
 """Zsh only."""
 
