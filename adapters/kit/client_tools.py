@@ -428,7 +428,9 @@ _BODY: Final = re.compile(r"[-+].*|@@.*|(?!\s*\*\*\*) .*|\*\*\* End of File|", r
 
 
 def changes_of(patch: str) -> list[dict[str, Any]]:
-    """The files that a patch touches: `path`, `kind`, `diff`, and `move_path` for a moved one."""
+    """The files that a patch touches: `path`, `kind`, `diff`, and `move_path` for a moved one; the `diff` of an added
+    one is its text.
+    """
     changes: list[dict[str, Any]] = []
     for line in (line.removesuffix("\r") for line in patch.removesuffix("\n").split("\n")):
         header = None if line.startswith(("+", "-")) else _HEADER.fullmatch(line.strip())
@@ -437,7 +439,7 @@ def changes_of(patch: str) -> list[dict[str, Any]]:
         elif changes and header is not None:
             changes[-1]["move_path"] = header[3].strip()
         elif changes and not line.startswith("*** "):
-            changes[-1]["diff"] += f"{line}\n"
+            changes[-1]["diff"] += f"{line.removeprefix('+') if changes[-1]['kind'] == 'add' else line}\n"
     return changes
 
 

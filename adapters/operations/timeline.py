@@ -293,6 +293,8 @@ _AFTER = ("new_string", "newString", "new_str", "newText", "new_text")
 _PATHS = ("file_path", "filePath", "filepath", "path", "notebook_path", "abs_path")
 _CONTENTS = ("content", "new_source", "contents")
 _PATCHES = ("diff", "patch", "unified_diff")
+_MARKS = {"add": "+", "delete": "-"}
+"""Kinds of changes whose `diff` is the file's text, with the mark of its lines."""
 _EDITS = {"write", "edit"}
 
 
@@ -355,9 +357,11 @@ def _edit(item: dict[str, Any], path: str | None) -> tuple[Edit, set[str]] | Non
         old = item[before] if before else ""
         return _cut_edit(path, _compared(old, item[after])), own | {after} | ({before} if before else set())
     if (patch := _key(item, _PATCHES)) is not None:
-        return _cut_edit(path, map(_line, item[patch].split("\n"))), own | {patch}
+        mark = _MARKS.get(str(item.get("kind")))
+        lines = _marked(mark, item[patch]) if mark else map(_line, item[patch].split("\n"))
+        return _cut_edit(path, lines), own | {patch}
     if (whole := _key(item, _CONTENTS)) is not None:
-        return _cut_edit(path, (EditLine(mark="+", text=line) for line in _lines(item[whole]))), own | {whole}
+        return _cut_edit(path, _marked("+", item[whole])), own | {whole}
     return None
 
 
@@ -384,6 +388,10 @@ def _compared(old: str, new: str) -> Iterator[EditLine]:
 
 def _lines(text: str) -> list[str]:
     return text.removesuffix("\n").split("\n") if text else []
+
+
+def _marked(mark: str, text: str) -> Iterable[EditLine]:
+    return (EditLine(mark=mark, text=line) for line in _lines(text))
 
 
 def _line(line: str) -> EditLine:

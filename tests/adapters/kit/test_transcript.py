@@ -148,7 +148,7 @@ def test_a_patch_beside_a_list_of_changes_is_understood_in_part() -> None:
 
     assert tool_input({"rawInput": raw}) == raw
     assert tool_input({"rawInput": {"patchText": ADDS}}) == {
-        "changes": [{"path": "new/a.txt", "kind": "add", "diff": "+secret\n"}]
+        "changes": [{"path": "new/a.txt", "kind": "add", "diff": "secret\n"}]
     }
 
 

@@ -58,14 +58,17 @@ def test_an_edit_of_every_client_is_shown_as_lines(name: str, input: dict[str, A
 
 
 def test_a_patch_and_a_new_file_are_shown_as_lines() -> None:
-    """Codex's patches are shown unchanged; all lines of a new file are added ones."""
+    """Codex's patches are shown unchanged; all lines of a new file are added ones, whatever they begin with."""
     patch = {"changes": [{"path": "f", "kind": "update", "diff": "@@\n-a\n+b"}]}
     found = shown("apply_patch", patch, client_tools.CODEX_TOOLS)
     new = shown("Write", {"file_path": "f", "content": "a\n\nb\n"}, client_tools.CLAUDE_TOOLS)
+    added = {"changes": [{"path": "f", "kind": "add", "diff": "- a\n"}, {"path": "g", "kind": "delete", "diff": "b"}]}
+    files = shown("apply_patch", added, client_tools.CODEX_TOOLS)
 
     assert lines(found) == ["@@@", "-a", "+b"]
     assert (found.edits[0].rest, found.rest) == ({"kind": "update"}, {})
     assert lines(new) == ["+a", "+", "+b"]
+    assert lines(files) == ["+- a", "-b"]
 
 
 def test_inputs_that_an_edit_does_not_show_are_listed_beside_it() -> None:
