@@ -68,7 +68,7 @@ server, so that by then the append is stored or never will be.
 
 SILENCE_MS = 10_000
 """How long a store may leave an append unanswered while an agent acts that cannot be held. When the answer takes
-longer, as in a process that was suspended, somebody else may have ended the run meanwhile.
+longer, as in a process or a machine that was suspended, somebody else may have ended the run meanwhile.
 """
 
 SETTLE_S = 1.0
@@ -83,6 +83,10 @@ NEVER: tuple[StoreErrorKind, ...] = (
 
 class JournalListener(Protocol):
     """Called by a journal about each write, before any waiter continues."""
+
+    def now_ms(self) -> int:
+        """The moment, on a clock that goes on while the machine sleeps."""
+        ...
 
     def durable(self, count: int) -> None:
         """So many events are durable."""
@@ -262,11 +266,11 @@ class Journal:
         self._unstored = batch = self._unit(batch)
         if self.used is not None and self.settles_first:
             await self._settle_budgets(self.used, batch[0].run_id)
-        began = anyio.current_time()
+        began = self._listener.now_ms()
         stored = await self._store.append(batch, epoch=self._epoch)
         check_stored(batch, stored)
         self._unstored = ()
-        if (anyio.current_time() - began) * 1000 > SILENCE_MS and not isinstance(batch[-1], TERMINAL):
+        if self._listener.now_ms() - began > SILENCE_MS and not isinstance(batch[-1], TERMINAL):
             await self._check_owned(batch[0].run_id)
         size, self._writing_bytes = self._writing_bytes, 0
         last_seq = self._last_seq
@@ -312,7 +316,7 @@ class RunRecorder:
     `holds_all`: the adapter holds every call, so the store may be slow. `events` are the latest that were stored.
     """
 
-    __slots__ = ("_deadline_alarm", "_feed", "_log", "_now_ms", "_publish", "events", "journal")
+    __slots__ = ("_deadline_alarm", "_feed", "_log", "_publish", "events", "journal", "now_ms")
 
     def __init__(
         self,
@@ -326,7 +330,7 @@ class RunRecorder:
         log: RunLog,
     ) -> None:
         self._feed = feed
-        self._now_ms = now_ms
+        self.now_ms = now_ms
         self._log = log
         self._publish = services.publish
         self.events = KeptEvents()
@@ -353,7 +357,7 @@ class RunRecorder:
         except Exception as error:
             self._log.failed("store.incomplete", error)
             failed = error
-        self._feed(interface.Retried(now_ms=self._now_ms(), refused=refused, error=failed))
+        self._feed(interface.Retried(now_ms=self.now_ms(), refused=refused, error=failed))
 
     def close(self) -> None:
         """Stop waiting for an answer of the store."""
@@ -362,7 +366,7 @@ class RunRecorder:
 
     def durable(self, count: int) -> None:
         self._expect_answer()
-        self._feed(interface.Stored(now_ms=self._now_ms(), count=count))
+        self._feed(interface.Stored(now_ms=self.now_ms(), count=count))
 
     def new(self, events: list[Event], size: int) -> None:
         self.events.add(events, size)
@@ -370,12 +374,12 @@ class RunRecorder:
 
     def failed(self, error: Exception) -> None:
         self._log.failed("store.failed", error)
-        self._feed(interface.StoreFailed(now_ms=self._now_ms(), error=error))
+        self._feed(interface.StoreFailed(now_ms=self.now_ms(), error=error))
 
     def _expect_answer(self) -> None:
         """Limit how long an agent whose calls are not held may act while the store does not answer."""
         if self._deadline_alarm is not None:
-            self._deadline_alarm.set(self._now_ms() + SILENCE_MS)
+            self._deadline_alarm.set(self.now_ms() + SILENCE_MS)
 
     def _store_silent(self, _: int) -> None:
         self.failed(store_timeout(SILENCE_MS / 1000))

@@ -8,6 +8,7 @@ import math
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -23,43 +24,49 @@ from ..ports.adapter import Approver
 from ..ports.store import Store
 from ..redaction import Redactor
 
-
-def _now() -> Callable[[], float]:
-    """The function that `anyio.current_time` calls, looked up once because it is called for every event."""
-    native = getattr(current_token().native_token, "time", None)
-    if getattr(native, "__func__", None) is asyncio.BaseEventLoop.time:
-        return time.monotonic  # which is all that it calls
-    return native if callable(native) else anyio.current_time
+_ON = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""The system's clock that goes on while the machine sleeps, and that nobody sets: on macOS the monotonic one does."""
+_MOST_S = 30.0
+"""How long a timer may sleep, as that time does not go on while the machine sleeps."""
 
 
 class Clock:
-    """Milliseconds since the epoch, from the event loop's monotonic clock, which tests make virtual.
+    """Milliseconds since the epoch, from a clock that nobody sets: the system's, or the event loop's where that is
+    another one, such as a virtual one.
 
-    Create it within a running event loop. A step of the wall clock moves no deadline.
+    Create it within a running event loop. A step of the wall clock moves no deadline; time in which the machine
+    sleeps counts, where the system knows it.
     """
 
-    __slots__ = ("_monotonic", "_offset_ms")
+    __slots__ = ("_is_systems", "_offset_ms", "_seconds", "longest_s")
 
     def __init__(self) -> None:
-        self._monotonic = _now()
-        self._offset_ms = (time.time() - self._monotonic()) * 1000
+        native = getattr(current_token().native_token, "time", None)
+        self._is_systems = getattr(native, "__func__", None) is asyncio.BaseEventLoop.time
+        self._seconds: Callable[[], float] = anyio.current_time
+        if self._is_systems:
+            self._seconds = partial(time.clock_gettime, _ON)
+        elif callable(native):  # all that `anyio.current_time` calls, for every event
+            self._seconds = native
+        self.longest_s = _MOST_S if self._is_systems else math.inf
+        self._offset_ms = (time.time() - self._seconds()) * 1000
 
     def follow(self) -> None:
-        """Follow what the wall clock was stepped by, as while the machine slept; no deadline may be pending."""
-        if self._monotonic is time.monotonic:  # else the clock may be a test's
-            self._offset_ms = (time.time() - self._monotonic()) * 1000
+        """Follow what the wall clock was stepped by; no deadline may be pending."""
+        if self._is_systems:  # else the clock may be a test's
+            self._offset_ms = (time.time() - self._seconds()) * 1000
 
     def now_ms(self) -> int:
         """The moment, in milliseconds since the epoch."""
-        return int(self._monotonic() * 1000 + self._offset_ms)
+        return int(self._seconds() * 1000 + self._offset_ms)
 
     def monotonic(self) -> float:
-        """Seconds on the event loop's clock."""
-        return self._monotonic()
+        """Seconds on a clock that nobody sets."""
+        return self._seconds()
 
     def until(self, at_ms: int) -> float:
         """Seconds from now until a moment, not below 0."""
-        return max((at_ms - self._offset_ms) / 1000 - self._monotonic(), 0.0)
+        return max((at_ms - self._offset_ms) / 1000 - self._seconds(), 0.0)
 
 
 class Alarm:
@@ -166,7 +173,7 @@ class Timers:
             if wait_s is None:
                 await self._sooner.wait()
             elif wait_s > 0:
-                with anyio.move_on_after(wait_s):
+                with anyio.move_on_after(min(wait_s, self._clock.longest_s)):
                     await self._sooner.wait()
             else:
                 self.fire(max(self._queue[0][0], self._clock.now_ms()))

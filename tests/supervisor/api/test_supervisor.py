@@ -13,10 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from supervised import OPEN, held_up
 
+from proctor.policies import parse_policies
 from proctor.policies.events import TERMINAL, Event, MessageReceived
 from proctor.policies.policy import Deny, Policy
 from proctor.supervisor import MemoryStore, PolicyViolationError, ProctorError, Supervisor, UsageError, run_once
-from proctor.supervisor.testing.fakes import Ask, FakeAdapter, Pause
+from proctor.supervisor.testing.fakes import PATIENCE_S, Ask, FakeAdapter, Pause
 from proctor.supervisor.watch.subscriptions import Subscriptions
 
 pytestmark = pytest.mark.anyio
@@ -262,7 +263,9 @@ async def test_cancel_all_includes_a_run_that_is_starting() -> None:
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_a_run_started_after_the_machine_slept_has_the_right_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The event loop's clock did not advance meanwhile. A run that was active keeps that clock for its deadlines."""
+    """Also where the system knows of no sleep and only the wall clock went on. A run that was active keeps its clock
+    then, for its deadlines.
+    """
     real, hours = time.time, list[int]()
     async with Supervisor(MemoryStore()) as supervisor:
         for slept_s in (0, 3 * 3600):
@@ -271,6 +274,34 @@ async def test_a_run_started_after_the_machine_slept_has_the_right_time(monkeypa
             hours += {round((event.at.timestamp() - real()) / 3600) for event in result.events if event.at}
 
     assert hours == [0, 3]
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_a_request_that_is_made_after_the_machine_slept_can_be_answered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In a run that was active before. The moments of its events are those of the day, and its request has not
+    expired for those who answer.
+    """
+    asleep, of_day, of_system = [3 * 3600.0], time.time, time.clock_gettime
+    monkeypatch.setattr(time, "time", lambda: of_day() - asleep[0])
+    monkeypatch.setattr(time, "clock_gettime", lambda which: of_system(which) - asleep[0])
+    policies = parse_policies("{name: p, rules: [{type: blocklist, tools: [bash], action: request_approval}]}")
+
+    async def wakes() -> None:
+        asleep[0] = 0.0
+
+    agent = FakeAdapter([Ask(name="read", meanwhile=wakes), Ask(name="bash", id="c1")])
+    async with Supervisor(MemoryStore()) as supervisor:
+        handle = await supervisor.start(agent, "go", policies=policies)
+        await anyio.wait_all_tasks_blocked()
+        (request,) = supervisor.approvals()
+        await supervisor.approve(request.approval_id, by="ana")
+        result = await handle.wait()
+
+    assert [call.name for call in agent.ran] == ["read", "bash"]
+    assert result.events[-1].at is not None
+    assert abs(result.events[-1].at.timestamp() - of_day()) < PATIENCE_S
 
 
 async def test_a_policy_is_checked_again_for_an_adapter_that_can_do_less_than_before() -> None:

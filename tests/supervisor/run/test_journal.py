@@ -52,6 +52,8 @@ class ScriptedStore(MemoryStore):
             await trio.sleep_forever()
         if does == "stores and is slow":
             await trio.sleep(30)
+        if does == "stores and takes a moment":
+            await trio.sleep(1)
         return stored
 
 
@@ -63,10 +65,14 @@ class Written:
         monitor = compile_policy(merge_policies([policy])).monitor(RunContext())
         self.machine = RunMachine(RunIdentity(run_id="r", session_id="s", provider="x"), monitor)
         self.machine.handle(interface.Begin(now_ms=1, prompt="go"))
+        self.slept_ms = 0
         self.stored: list[int] = []
         self.failures: list[str] = []
         self.published: list[tuple[list[str], int]] = []
         self.journal = Journal(store, self.machine.outbox, 0, self)
+
+    def now_ms(self) -> int:
+        return int(trio.current_time() * 1000) + self.slept_ms
 
     def durable(self, count: int) -> None:
         self.stored.append(count)
@@ -346,15 +352,19 @@ async def claims_it(store: MemoryStore) -> None:
 
 
 @pytest.mark.parametrize("does", [ends_it, claims_it])
+@pytest.mark.parametrize("slept", [False, True], ids=["slow", "slept"])
 async def test_a_late_answer_is_void_if_another_process_has_claimed_or_ended_the_run(
-    does: Callable[[MemoryStore], Awaitable[None]], autojump_clock: object
+    does: Callable[[MemoryStore], Awaitable[None]], slept: bool, autojump_clock: object
 ) -> None:
-    """No pending call is allowed, as the owner's lease may have ended unnoticed."""
-    store = ScriptedStore("stores and is slow")
+    """No pending call is allowed, as the owner's lease may have ended unnoticed, also while its machine slept: the
+    event loop's clock did not go on then.
+    """
+    store = ScriptedStore("stores and takes a moment" if slept else "stores and is slow")
     run = Written(store)
     async with trio.open_nursery() as tasks:
         tasks.start_soon(run.journal.flush)
         await trio.testing.wait_all_tasks_blocked()
+        run.slept_ms = 3_600_000 if slept else 0
         await does(store)
 
     assert isinstance(run.journal.failure, StoreError)

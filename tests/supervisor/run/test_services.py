@@ -55,6 +55,23 @@ async def test_an_alarm_fires_once_at_the_last_time_it_was_set_to(
     assert all(0 <= at - due <= 1 for (_, at), (_, due) in zip(found, expected, strict=True))
 
 
+async def test_an_alarm_that_came_due_while_the_machine_slept_fires_soon_after(autojump_clock: object) -> None:
+    """Timers of the event loop do not go on meanwhile: this one would come two hours late."""
+    clock, slept = Clock(), [0.0]
+    clock._seconds = lambda: trio.current_time() + slept[0]
+    clock.longest_s = 30.0
+    timers, fired, began = Timers(clock), list[float](), trio.current_time()
+    timers.alarm(lambda now_ms: fired.append(trio.current_time() - began)).set(clock.now_ms() + 7_200_000)
+    async with trio.open_nursery() as tasks:
+        tasks.start_soon(timers.run)
+        await trio.sleep(45)
+        slept[0] = 10_000.0
+        await trio.sleep(31)
+        tasks.cancel_scope.cancel()
+
+    assert fired == [60.0]
+
+
 async def test_the_clock_has_the_time_of_day() -> None:
     """In milliseconds since the epoch."""
     before = int(time.time() * 1000)
