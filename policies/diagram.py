@@ -109,8 +109,8 @@ class Marking:
             return "violated"
         if STRICTNESS[rule.action] < STRICTNESS["deny"]:
             return ""  # it never keeps a call out
-        refused = any(id in self._monitor.refusing(name) for name in restricted if is_plain(name))
-        return "shut" if refused else "open"
+        denied = any(id in self._monitor.denying(name) for name in restricted if is_plain(name))
+        return "shut" if denied else "open"
 
     def marking(self, id: str) -> Mapping[str, int] | None:
         """The tokens of a net; None if unknown."""
@@ -242,7 +242,7 @@ class _Graph:
         return id
 
     def _arrow(self, source: str, target: str, clause: Clause, *, forbidden: bool = False) -> None:
-        style = "forbidden" if forbidden else "plain" if clause.refuses else "weak"
+        style = "forbidden" if forbidden else "plain" if clause.denies else "weak"
         edge = Edge(source=source, target=target, style=style)  # type: ignore[arg-type]
         if edge not in self._edges:
             self._edges.append(edge)

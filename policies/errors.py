@@ -14,7 +14,7 @@ import msgspec
 
 Action: TypeAlias = Literal["allow", "warn", "request_approval", "deny", "cancel"]
 RefusalCause: TypeAlias = Literal["tool", "input", "step", "budget"]
-"""The refused part of a call: the tool as such, its input, a missing earlier step, or an exhausted budget."""
+"""The denied part of a call: the tool as such, its input, a missing earlier step, or an exhausted budget."""
 
 Enforcement: TypeAlias = Literal["prevented", "interrupted", "observed"]
 

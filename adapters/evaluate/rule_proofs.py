@@ -130,7 +130,7 @@ def _why_dead(policies: Sequence[Policy], others: Sequence[Clause], rule: Clause
 
 def _why_endless(policies: Sequence[Policy], rule: Clause, prove: Prover) -> str:
     """Why no run that a rule applies to can finish; empty if one can, as far as its own calls go."""
-    owed = rule.profile.obligation if isinstance(rule.record, Rule) and rule.refuses else None
+    owed = rule.profile.obligation if isinstance(rule.record, Rule) and rule.denies else None
     if owed is None or owed.after is not None:
         return ""
     fewer = Count(tool=owed.tool, max=owed.least - 1, of=owed.of, when=rule.record.when, action="deny")

@@ -1,4 +1,4 @@
-"""Analyses a stack before a run starts: its mistakes, and the whole sessions that it lets through."""
+"""Analyses a stack before a run starts: its mistakes, and the whole sessions that it allows."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -38,7 +38,7 @@ def preflight(
         raise ValueError(wrong_type("the capabilities of an adapter", capabilities))
     if not isinstance(context, RunContext | None):
         raise ValueError(wrong_type("a run context", context))
-    from .all_checks import findings_of  # who only judges needs none of it
+    from .all_checks import findings_of  # a monitor needs none of it
 
     return findings_of(policy, capabilities, context, Work(MAX_STEPS if steps is None else steps, should_stop))
 
@@ -80,7 +80,7 @@ def verify(
     """
     if not isinstance(context, RunContext | None):
         raise ValueError(wrong_type("a run context", context))
-    from .questions import answer  # who only judges needs none of it
+    from .questions import answer  # a monitor needs none of it
 
     questions = {"keeps": keeps, "no_looser_than": no_looser_than, "same_as": same_as, "reach": reach}
     return answer(stack, questions, tools, context, Work(MOST_WORK if steps is None else steps, should_stop))

@@ -62,7 +62,7 @@ class _Checks:
         self._unfinished: list[str] = []
 
     def run(self, name: str, check: Callable[[], Iterable[PreflightFinding]], *, whole: bool = False) -> bool:
-        """Run one check on half of the steps left, or on all; keeps what it found. Whether it refuses nothing."""
+        """Run one check on half of the steps left, or on all; keeps what it found. Whether it denies nothing."""
         before = len(self.found)
         try:
             with nullcontext() if whole else self._work.share(2):

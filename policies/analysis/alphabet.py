@@ -288,7 +288,7 @@ class Alphabet:
         return reduced
 
     def _outcomes(self, name: str, path: str, value: Any) -> tuple[tuple[bool, bool], ...]:
-        """For each condition at a path: whether a value there meets it where it permits, and where it refuses."""
+        """For each condition at a path: whether a value there meets it where it allows, and where it denies."""
         [document], _ = documents({path: [value]}, 1, self._tools.plainest(name))
         self._work.spend(len(self._parts))
         if (name, path) not in self._leaf_tests:
@@ -297,13 +297,13 @@ class Alphabet:
         part = _inner(self._parts[0])
         call = part.in_flight(InputClass(-1, name, document if isinstance(document, dict) else {}), part.moments[0])
         return tuple(
-            (bool(permits(call.input, call)), bool(refuses(call.input, call)))
-            for permits, refuses, _ in self._leaf_tests[name, path]
+            (bool(allows(call.input, call)), bool(denies(call.input, call)))
+            for allows, denies, _ in self._leaf_tests[name, path]
         )
 
     def _add_lists(self, name: str, path: str, kept: dict[Any, Any], values: Sequence[Any]) -> None:
-        """Add a list for each set of conditions that lists meet. Where one permits, all elements must meet it; where
-        it refuses, one is enough.
+        """Add a list for each set of conditions that lists meet. Where one allows, all elements must meet it; where
+        it denies, one is enough.
         """
         elements: dict[_ListOutcomes, Any] = {}
         for value in values:
@@ -336,8 +336,8 @@ class Alphabet:
             for leaf in (c for c in each.clause.conditions if c.path in paths):
                 leaves[msgspec.json.encode(leaf, order="deterministic")] = leaf
         for leaf in leaves.values():
-            permits, refuses = (compile_conditions([leaf], permits=each, loose=True).holds for each in (True, False))
-            yield permits, refuses, any(name in OPAQUE for name, _ in leaf.operators())
+            allows, denies = (compile_conditions([leaf], allows=each, loose=True).holds for each in (True, False))
+            yield allows, denies, any(name in OPAQUE for name, _ in leaf.operators())
         virtual_names = (name for each in self._played for name in each.clause.scope.virtual_names)
         for name in {name.written: name for name in virtual_names if name.written.path in paths}.values():
             fits = partial(_fits, name)
@@ -425,29 +425,29 @@ class Alphabet:
                         self._keep(msgspec.structs.replace(example, phantom=True, masks=dict(enumerate(masks))))
 
     def _sets_met(self, conditions: Collection[tuple[Any, bool]]) -> Iterator[set[tuple[Any, bool]]]:
-        """The sets of conditions that one call may meet: what it meets where that permits, it also meets where that
-        refuses.
+        """The sets of conditions that one call may meet: what it meets where that allows, it also meets where that
+        denies.
         """
         for truth in itertools.product((False, True), repeat=len(conditions)):
             self._work.spend(len(self._parts))
             met = set(itertools.compress(conditions, truth))
             missed = {*conditions} - met
-            if not any(permits and (selector, False) in missed for selector, permits in met):
+            if not any(allows and (selector, False) in missed for selector, allows in met):
                 yield met
 
     def _is_ruled_out(self, name: str, n: int, bit: int, document: dict[str, Any] | None) -> bool:
         """Whether a slot means no call of a kind, by what such calls do; `document` is an input of one, if known."""
         slot = _inner(self._parts[n]).rule.machine.slots[bit.bit_length() - 1]
         return all(
-            isinstance(item, ToolWhere) and self._tools.rules_out(name, item.where, document, permits=slot.permits)
+            isinstance(item, ToolWhere) and self._tools.rules_out(name, item.where, document, allows=slot.allows)
             for item in items_of(slot.selector)
         )
 
     def _identity(self, n: int, bit: int) -> tuple[Any, bool]:
-        """The identity of a condition, whichever rule has it, and whether it permits."""
+        """The identity of a condition, whichever rule has it, and whether it allows."""
         slot = self._parts[n].rule.machine.slots[bit.bit_length() - 1]
         policy = id(self._played[n].clause.scope) if slot.virtual_names else 0
-        return (slot.identity, policy), slot.permits
+        return (slot.identity, policy), slot.allows
 
 
 def _inner(part: RuleComponent | SplitComponent) -> RuleComponent:
@@ -552,7 +552,7 @@ class Replies:
         }
         followed = frozenset(map(text_of, self._values))
         regexes = [Regex(pattern) for pattern in patterns]
-        tests = [compile_conditions(each, permits=True, loose=False).holds for each in conditions.values()]
+        tests = [compile_conditions(each, allows=True, loose=False).holds for each in conditions.values()]
         part = _inner(self._parts[0])
         facts = part.in_flight(call, part.moments[0])
         found: dict[Any, Any] = {}

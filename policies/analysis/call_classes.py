@@ -1,7 +1,7 @@
 """Kinds of calls: a name, and what is known of the input. Every call a policy can tell apart is of some kind.
 
 A virtual name and a list of conditions are *predicates* of an input. Conditions are taken to be met by some input,
-so that what is refused is refused for certain.
+so that what is denied is denied for certain.
 
 `ToolKinds` has the kinds of calls of an agent's own tools: their portable names, acts that an input decides, and
 places of inputs.
@@ -157,7 +157,7 @@ class CallClasses:
 
     def listed(self, clause: Clause, entry: str | ToolWhere | None = None) -> frozenset[str]:
         """The names that an allow list, or one entry of it, has."""
-        wanted = clause.profile.admits if entry is None else (entry,)
+        wanted = clause.profile.allows if entry is None else (entry,)
         reaches = (reach for selector in wanted for reach in self.reaches(selector, clause.scope, virtual_names=()))
         return frozenset(name for reach in reaches for name in reach.names)
 
@@ -179,8 +179,8 @@ class CallClasses:
                     found[other].add(name)
         return found
 
-    def admitted(self, names: Iterable[str]) -> frozenset[str]:
-        """The names of calls that an allow list with these names may admit: by any of its own names a call goes by
+    def allowed(self, names: Iterable[str]) -> frozenset[str]:
+        """The names of calls that an allow list with these names may allow: by any of its own names a call goes by
         all. Where no tool is known, none but a name in the list stands for a portable one.
         """
         return frozenset().union(*(self._of_the_same_calls[name] for name in names))
@@ -231,7 +231,7 @@ def _predicates(where: Iterable[Condition]) -> frozenset[InputPredicate]:
     conditions = tuple(where)
     if not conditions:
         return frozenset()
-    if has_references(conditions):  # what it means depends on the call being judged: like no other
+    if has_references(conditions):  # what it means depends on the call being evaluated: like no other
         return frozenset({msgspec.json.encode(conditions) + f" #{id(conditions)}".encode()})
     return frozenset({msgspec.json.encode(conditions, order="deterministic")})
 
@@ -307,9 +307,7 @@ class ToolKinds:
             if path == f"$.{key}" or path.startswith((f"$.{key}.", f"$.{key}[")):
                 yield from (f"{place}{path.removeprefix(f'$.{key}')}" for place in paths if place != f"$.{key}")
 
-    def rules_out(
-        self, name: str, where: Sequence[Condition], input: dict[str, Any] | None, *, permits: bool
-    ) -> bool:
+    def rules_out(self, name: str, where: Sequence[Condition], input: dict[str, Any] | None, *, allows: bool) -> bool:
         """Whether conditions exclude every call of a kind, of which `input` is one: they want no such act as it does,
         or a value at a place of an act that it does not. An input that tells of no act may do any. Without an input,
         nothing is ruled out.
@@ -321,7 +319,7 @@ class ToolKinds:
         done = {paths[0] for paths in acts if compile_path(paths[0])(input)}
         unwanted = {c.path for c in where if c.exists is False} & {paths[0] for paths in acts}
         lacking = [path_steps(path) for paths in acts if paths[0] not in done for path in paths]
-        wanting = (c.path for c in where if c.exists is True or (permits and c.exists is not False))
+        wanting = (c.path for c in where if c.exists is True or (allows and c.exists is not False))
         wants = (path_steps(path) for path in wanting if isinstance(path, str))
         misses = any(steps[: len(place)] == place for steps in wants for place in lacking)
         if done:

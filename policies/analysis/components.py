@@ -16,7 +16,7 @@ import msgspec
 from ..language.facts import NamingKind
 from ..monitor.call_table import CallState
 from ..monitor.program import CompiledRule, Probe, probe_of
-from ..monitor.violations import REFUSES_LATER
+from ..monitor.violations import DENIES_LATER
 from ..rules.machine import LOOSE, Finding, Machine, ToolReturn
 from ..rules.memory import SessionFacts
 from ..rules.per_key import KeyedState, without_key
@@ -25,7 +25,7 @@ from ..stack.merge import LimitEntry
 from ..values.regexes import Regex
 
 NOTHING, WARN, ASK, DENY = range(4)
-"""A rule's findings against a call, by strictness; `cancel` refuses the call as `deny` does."""
+"""A rule's findings against a call, by strictness; `cancel` denies the call as `deny` does."""
 LEVELS = {"allow": NOTHING, "warn": WARN, "request_approval": ASK, "deny": DENY, "cancel": DENY}
 ANY_OTHER = "anyother"
 """The value of a key that stands for all values which are not followed one by one."""
@@ -137,14 +137,14 @@ class Component:
     """A rule, a limit or a budget, as a search asks it; states are numbers, `start` is the first.
 
     `beyond` are the states that are not expanded, as a net holds too many tokens there. `turns`: a turn makes a
-    difference to it. `runs`: where it stands depends on the run. `refuses_later`: a run may go on where it denies
+    difference to it. `runs`: where it stands depends on the run. `denies_later`: a run may go on where it denies
     what has happened already. `has_obligation`: in a session without calls something is left undone. As it is,
     nothing makes a difference to it, and it finds nothing.
     """
 
     beyond: frozenset[int] | set[int] = frozenset()
     start = 0
-    turns = runs = refuses_later = has_obligation = False
+    turns = runs = denies_later = has_obligation = False
 
     @property
     def spent(self) -> int:
@@ -160,7 +160,7 @@ class Component:
         return 0
 
     def watches_denial(self, call: InputClass) -> bool:
-        """Whether a refused call of these makes a difference to it."""
+        """Whether a denied call of these makes a difference to it."""
         return False
 
     def may_have_tripped(self, at: int) -> bool:
@@ -180,7 +180,7 @@ class Component:
         return at
 
     def denied(self, at: int, call: InputClass) -> Reaction:
-        """A requested call was refused."""
+        """A requested call was denied."""
         return NOTHING, at
 
     def ended(self, at: int, call: InputClass, slot: int, output: int | None) -> Reaction:
@@ -231,7 +231,7 @@ class RuleComponent(Component):
         self._memo: defaultdict[str, dict[Any, Any]] = defaultdict(dict)
         self.turns = self.machine.watches_turns
         self._listens = bool(self.machine.phrases) or self.machine.from_user
-        self.refuses_later = self.machine.kind in REFUSES_LATER and rule.action == "deny"
+        self.denies_later = self.machine.kind in DENIES_LATER and rule.action == "deny"
         instance = without_key(self.machine)
         self.has_obligation = instance.finding_at_end(instance.initial_state()) is not None
         self.start = self.number(RuleMoment(self.machine.initial_state(), facts))
@@ -421,7 +421,7 @@ class LimitComponent(Component):
         self._calls = entry.kind.projected == "call"
         self.turns = not self._calls
         self.runs = entry.limit.scope == "run"
-        self.refuses_later = entry.action == "deny"
+        self.denies_later = entry.action == "deny"
         self.start = 0 if self._calls else 1
 
     def level(self, at: int, call: InputClass) -> int:

@@ -132,13 +132,13 @@ class Graph(RuleComponent):
         return call.number
 
     @remembered
-    def admits(self, state: int, mask: int) -> bool:
+    def allows(self, state: int, mask: int) -> bool:
         """Whether such a call may come next."""
         self._work.spend(self._weight)
         return self.evaluated(self.moments[state], self._call(mask)) < DENY
 
     def after(self, state: int, mask: int, ending: Ending) -> int:
-        """The state once such a call has come, whether it is let through or not, and has ended."""
+        """The state once such a call has come, whether it is allowed or not, and has ended."""
         return self._ended(state, mask, ending if mask & self.machine.outcomes else None)
 
     @remembered
@@ -154,8 +154,8 @@ class Graph(RuleComponent):
 
     @remembered
     def next(self, state: int, mask: int, ending: Ending) -> int | None:
-        """The state after a call that is let through; None if it is refused."""
-        return self.after(state, mask, ending) if self.admits(state, mask) else None
+        """The state after a call that is allowed; None if it is denied."""
+        return self.after(state, mask, ending) if self.allows(state, mask) else None
 
     def may_end(self, state: int) -> bool:
         """Whether nothing is owed, were the run to end in this state."""
@@ -163,7 +163,7 @@ class Graph(RuleComponent):
 
     @cached_property
     def moves(self) -> Sequence[Move] | None:
-        """All that calls can do, those that are refused too; None if that is too much to look at."""
+        """All that calls can do, those that are denied too; None if that is too much to look at."""
         found: dict[Move, None] = {}
 
         def steps(state: int) -> Iterator[tuple[int, Price, int | None]]:
@@ -189,30 +189,30 @@ class Graph(RuleComponent):
         return self.moves is None or len(self.moments) > 1
 
     @cached_property
-    def admitted(self) -> frozenset[int]:
-        """The masks of calls that are let through in some state."""
-        return frozenset(move.mask for move in self.moves or () if self.admits(move.before, move.mask))
+    def allowed(self) -> frozenset[int]:
+        """The masks of calls that are allowed in some state."""
+        return frozenset(move.mask for move in self.moves or () if self.allows(move.before, move.mask))
 
     @cached_property
-    def refused(self) -> frozenset[int]:
-        """The masks of calls that are refused whatever came before."""
-        return frozenset(move.mask for move in self.moves or ()) - self.admitted
+    def never_allowed(self) -> frozenset[int]:
+        """The masks of calls that are denied whatever came before."""
+        return frozenset(move.mask for move in self.moves or ()) - self.allowed
 
     @cached_property
-    def refuses_by_history(self) -> bool:
-        """Whether some calls are refused, and not for good."""
-        return self.changes and (self.moves is None or not all(self.admits(m.before, m.mask) for m in self.moves))
+    def denies_by_history(self) -> bool:
+        """Whether some calls are denied, and not for good."""
+        return self.changes and (self.moves is None or not all(self.allows(m.before, m.mask) for m in self.moves))
 
     @cached_property
-    def admits_for_good(self) -> bool:
-        """Whether a call that was once admitted stays admitted, and a call that meets no slot is always admitted."""
-        if self.moves is None or not all(self.admits(state, 0) for state in self.states):
+    def allows_for_good(self) -> bool:
+        """Whether a call that was once allowed stays allowed, and a call that meets no slot is always allowed."""
+        if self.moves is None or not all(self.allows(state, 0) for state in self.states):
             return False
-        admitted: dict[int, set[int]] = {}
+        allowed: dict[int, set[int]] = {}
         for move in self.moves:
-            if self.admits(move.before, move.mask):
-                admitted.setdefault(move.before, set()).add(move.mask)
-        return all(admitted.get(m.before, set()) <= admitted.get(m.after, set()) for m in self.moves)
+            if self.allows(move.before, move.mask):
+                allowed.setdefault(move.before, set()).add(move.mask)
+        return all(allowed.get(m.before, set()) <= allowed.get(m.after, set()) for m in self.moves)
 
     @cached_property
     def failures_matter(self) -> bool:
@@ -221,16 +221,16 @@ class Graph(RuleComponent):
             return True
         ends = [(m.before, *(self.after(m.before, m.mask, ending) for ending in ENDINGS)) for m in self.moves]
         alike = all(completed == failed for _, completed, failed in ends)
-        return not alike and not (self.admits_for_good and all(before == failed for before, _, failed in ends))
+        return not alike and not (self.allows_for_good and all(before == failed for before, _, failed in ends))
 
     @property
     def needs_a_call_first(self) -> bool:
-        """Whether calls that meet no slot are refused from the start."""
-        return not self.admits(self.start, 0)
+        """Whether calls that meet no slot are denied from the start."""
+        return not self.allows(self.start, 0)
 
     @cached_property
     def evasion(self) -> tuple[int, ...]:
-        """Calls whose last one is refused, unless a call of any other tool comes before it; empty if none is."""
+        """Calls whose last one is denied, unless a call of any other tool comes before it; empty if none is."""
         other = reduce(and_, self._masks, -1)  # what every call meets
 
         def steps(state: int) -> Iterator[tuple[int, Price, int | None]]:
@@ -238,7 +238,7 @@ class Graph(RuleComponent):
                 self._work.spend()
                 after = self.next(state, mask, "completed")
                 between = self.next(state, other, "completed") if after is None else None
-                evades = state != self.start and between is not None and self.admits(between, mask)
+                evades = state != self.start and between is not None and self.allows(between, mask)
                 if after is not None or evades:
                     yield mask, (1, 0), after
 
@@ -264,7 +264,7 @@ MAX_PREDICATES = 4
 
 
 class ClauseGraph:
-    """A clause as a graph over the masks of calls: the calls it lets through, and its states.
+    """A clause as a graph over the masks of calls: the calls it allows, and its states.
 
     `names` are the tools that the clause names, `unnamed` says that there are others.
     """
@@ -293,7 +293,7 @@ class ClauseGraph:
         self._perhaps: dict[str, list[tuple[int, frozenset[InputPredicate]]]] = {}
         for n, slot in enumerate(slots):
             for reach in slot:
-                covered = kinds.admitted(reach.names) if is_allow_list else reach.names
+                covered = kinds.allowed(reach.names) if is_allow_list else reach.names
                 self._work.spend(len(covered))
                 for name in covered:
                     if reach.predicates:
@@ -307,7 +307,7 @@ class ClauseGraph:
         if likeness not in graphs:
             graphs[likeness] = Graph(clause, machine, masks, kinds.work)
         self.shared = graphs[likeness]
-        self.admits, self.after, self.next = self.shared.admits, self.shared.after, self.shared.next
+        self.allows, self.after, self.next = self.shared.allows, self.shared.after, self.shared.next
 
     def predicates(self, name: str) -> frozenset[InputPredicate]:
         """The predicates of a name's input that the clause looks at."""
@@ -346,15 +346,15 @@ class ClauseGraph:
         return {self.mask(kind.name, some) for some in self.distinct_inputs(kind.name, kind.predicates)}
 
     def always_denied(self, kinds: CallClasses) -> Sequence[CallClass]:
-        """The kinds of calls that are refused whatever came before: they are denied.
+        """The kinds of calls that are denied whatever came before.
 
         None by a net written in full, which means all its transitions to fire.
         """
-        if not self.shared.refused or (isinstance(self.clause.record, Net) and not self.clause.line):
+        if not self.shared.never_allowed or (isinstance(self.clause.record, Net) and not self.clause.line):
             return ()
         named = (kind for name in self.names for kind in kinds.named(name))
         self._work.spend(len(self.names))
-        return [kind for kind in named if self.masks(kind) <= self.shared.refused]
+        return [kind for kind in named if self.masks(kind) <= self.shared.never_allowed]
 
     def calls_of(self, mask: int) -> str:
         """The calls of a mask in words, by the first slot they meet."""
@@ -368,9 +368,9 @@ def clause_graphs(clauses: Iterable[Clause], kinds: CallClasses, large: Containe
     found: list[ClauseGraph] = []
     for clause in clauses:
         if clause.id not in large:
-            admits = bool(clause.profile.admits)
+            allows = bool(clause.profile.allows)
             found += [
-                ClauseGraph(clause, machine, kinds, graphs, is_allow_list=admits) for machine in clause.abstractions()
+                ClauseGraph(clause, machine, kinds, graphs, is_allow_list=allows) for machine in clause.abstractions()
             ]
     return found
 

@@ -41,7 +41,7 @@ CODES = {
     "loosened": CodeMeaning("report", "something that would weaken a locked policy, and has no effect"),
     "loosened_limit": CodeMeaning("report", "a limit that would weaken a locked one, and has no effect"),
     "matches_nothing": CodeMeaning("report", "a regular expression that no text matches"),
-    "never_callable": CodeMeaning("refuse", "no clause denies the tool, and together they never let it through"),
+    "never_callable": CodeMeaning("refuse", "no clause denies the tool, and together they never allow it"),
     "never_satisfied": CodeMeaning(
         "refuse", "something must be called that never can be, or not so often, or not all in one run"
     ),
@@ -53,7 +53,7 @@ CODES = {
     "shadowed": CodeMeaning("report", "another rule denies the same calls"),
     "taken_literally": CodeMeaning("report", "an operand that is compared as a text or a whole list, as it stands"),
     "understood_in_part": CodeMeaning("report", "a tool goes by a portable name, and takes what nobody understands"),
-    "starts_full": CodeMeaning("report", "a line that lets the first calls through before what allows more of them"),
+    "starts_full": CodeMeaning("report", "a line that allows the first calls before what allows more of them"),
     "unbounded_net": CodeMeaning("refuse", "the tokens of a net grow without bound"),
     "uncounted_limit": CodeMeaning("report", "a limit on something that the adapter does not report"),
     "unknown_input": CodeMeaning("report", "no tool of the agent has the input"),

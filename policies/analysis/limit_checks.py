@@ -109,7 +109,7 @@ def _loosened(policy: Policy, work: Work) -> Iterator[PreflightFinding]:
 
 
 def _approvers(policy: Policy) -> Iterator[PreflightFinding]:
-    """Approvers of several policies, who have nobody in common: each call that is to be approved is refused."""
+    """Approvers of several policies, who have nobody in common: each call that is to be approved is denied."""
     given = [
         (m.name, m.approval.approvers) for m in members_of(policy) if m.approval and m.approval.approvers is not None
     ]
@@ -179,7 +179,7 @@ COVERS: dict[Of, tuple[Of, ...]] = {
     "completed": ("completed",),
     "attempted": ("started", "completed"),
 }
-"""The kinds of counts that a cap of each kind also keeps down; a refused attempt is still an attempt."""
+"""The kinds of counts that a cap of each kind also keeps down; a denied attempt is still an attempt."""
 
 
 class Want(NamedTuple):
@@ -191,7 +191,7 @@ class Want(NamedTuple):
 
 
 class Quota(NamedTuple):
-    """Of these kinds no more calls are let through; `words` say it. `lasting` unless another run lifts it."""
+    """Of these kinds no more calls are allowed; `words` say it. `lasting` unless another run lifts it."""
 
     id: str
     words: str
@@ -273,14 +273,14 @@ MOST_FOLLOWED = 16
 
 def limits_as_rules(policy: Policy) -> Iterator[Clause]:
     """The limits on the calls of a session, each as the rule that says the same."""
-    for entry in _refusing_calls(policy):
+    for entry in _denying_calls(policy):
         if entry.limit.scope == "session" and 0 < entry.limit.max <= MOST_FOLLOWED:
             rule = MaxCalls(tool="*", max=int(entry.limit.max))
             place = ("limits", 0)
             yield Clause(entry.name, entry.policy, 0, rule, entry.action, NameScope(), place, rule.profile())
 
 
-def _refusing_calls(policy: Policy) -> Iterator[LimitEntry]:
+def _denying_calls(policy: Policy) -> Iterator[LimitEntry]:
     """The limits on calls that deny or cancel."""
     for entry in effective_limits(policy):
         if entry.kind.projected == "call" and STRICTNESS[entry.action] >= STRICTNESS["deny"]:
@@ -288,7 +288,7 @@ def _refusing_calls(policy: Policy) -> Iterator[LimitEntry]:
 
 
 def _limits(policy: Policy, kinds: CallClasses) -> Iterator[Quota]:
-    for entry in _refusing_calls(policy):
+    for entry in _denying_calls(policy):
         most, scope = int(entry.limit.max), entry.limit.scope
         text = f"`{entry.name}`: {entry.limit.max:g} in one {scope}"
         yield Quota(entry.name, text, most, "started", frozenset(kinds.all), scope == "session" or most == 0)

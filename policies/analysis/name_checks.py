@@ -40,7 +40,7 @@ def unknown_names(
     alike: float = 0,
     tools_alike: float = ALIKE,
 ) -> Iterator[PreflightFinding]:
-    """Names in clauses that no tool of a known agent has; with required enforcement they refuse the run. `alike`: how
+    """Names in clauses that no tool of a known agent has; with required enforcement no run starts. `alike`: how
     much an input must be like a known one, `tools_alike` a tool, where there may be others.
     """
     if capabilities is None or not capabilities.table:
@@ -122,7 +122,7 @@ def _inputs(
 
 
 def _in_part(clause: Clause, tools: Sequence[Tool]) -> Iterator[PreflightFinding]:
-    """The tools that a clause means by a portable name, and whose calls can be judged by it only in part; not a tool
+    """The tools that a clause means by a portable name, and whose calls it can evaluate only in part; not a tool
     beside one that is understood, if only what is in the act's own input is not: a line of PowerShell beside Bash.
     """
     patterns = dict.fromkeys(clause.names)
@@ -242,7 +242,7 @@ def _held(gate: str) -> str:
 
 
 def _only_observed(clauses: Iterable[Clause], capabilities: Capabilities) -> Iterator[PreflightFinding]:
-    """For each policy the rules that refuse, and those that ask, where nothing is held."""
+    """For each policy the rules that deny, and those that ask, where nothing is held."""
     found: dict[tuple[str, str], list[str]] = {}
     for clause in clauses:
         if clause.strictest != "warn" and not _compiled(clause, capabilities.compiles):
@@ -259,7 +259,7 @@ def _only_observed(clauses: Iterable[Clause], capabilities: Capabilities) -> Ite
 
 def _effect_too_late(clause: Clause) -> str:
     """What a rule can do about a call that was not held, after `can`."""
-    if not clause.refuses:
+    if not clause.denies:
         return "only signal: the run continues"
     if clause.action == "deny" and getattr(clause.record, "unpreventable", None) == "warn":
         return "only record it: the run continues"
@@ -365,9 +365,9 @@ def _links(clause: Clause) -> Iterator[PreflightFinding]:
 
 
 def _orders(clauses: Iterable[Clause]) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
-    """Of every rule that refuses one action before another, in every run: the names of the first and of the other."""
+    """Of every rule that denies one action before another, in every run: the names of the first and of the other."""
     for clause in clauses:
-        if clause.refuses and not clause.record.when:
+        if clause.denies and not clause.record.when:
             found = _sides(clause)
             if found is not None:
                 first, then = found
@@ -394,7 +394,7 @@ def _starts_full(clause: Clause, orders: Container[object]) -> Iterator[Prefligh
             clause,
             f"it starts full: `{tool}` may be called {times(limit.calls)} before any `{per}`, and each `{per}` that "
             "succeeds allows as many again",
-            witness=(f"{tool} -> {tool} (refused) -> {per} -> {tool}",) if limit.calls == 1 else (),
+            witness=(f"{tool} -> {tool} (denied) -> {per} -> {tool}",) if limit.calls == 1 else (),
             suggestion=f"if no `{tool}` is to come before a `{per}`, add `require {per} before {tool}`",
         )
 

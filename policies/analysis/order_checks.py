@@ -11,12 +11,12 @@ from .reachability import END, BoundExceeded, Product, Saturation, Step
 
 
 def find_orders(possible: Saturation, graphs: list[ClauseGraph]) -> Iterator[PreflightFinding]:
-    """Look for an order in which each kind of call is let through; those without one are excluded.
+    """Look for an order in which each kind of call is allowed; those without one are excluded.
 
     Returns what could not be told, as a finding.
     """
-    graphs = [graph for graph in graphs if graph.shared.refuses_by_history]
-    if all(graph.shared.admits_for_good for graph in graphs):
+    graphs = [graph for graph in graphs if graph.shared.denies_by_history]
+    if all(graph.shared.allows_for_good for graph in graphs):
         return  # what is met once stays met: each clause by itself says it all
     settled: set[CallClass] = set()
     gave_up: list[CallClass] = []
@@ -184,7 +184,7 @@ def _suggestion(possible: Saturation, steps: list[Step], wanting: Clause) -> str
 def demand_findings(possible: Saturation, graphs: Sequence[ClauseGraph]) -> Iterator[PreflightFinding]:
     """The clauses that together leave no order of calls in which all is called that must be."""
     demands = [graph for graph in graphs if graph.shared.has_obligation]
-    concerned = [graph for graph in graphs if graph.shared.refuses_by_history or graph.shared.has_obligation]
+    concerned = [graph for graph in graphs if graph.shared.denies_by_history or graph.shared.has_obligation]
     search = Product(concerned, possible.kinds, possible.found)
     guess = _one_after_another(demands, possible)
     if not possible.kinds.names.complete or search.goes([*guess, END]) or search.goes([*guess[::-1], END]):

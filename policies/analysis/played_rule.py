@@ -39,9 +39,9 @@ from .components import (
 class SplitComponent(Component):
     """A rule that binds calls by values: some values are followed one by one, all others together.
 
-    Of the other values it keeps every state in which any one of them may be. A call with such a value is taken to be
-    let through where one of these lets it through, and to lead some value on and leave others behind. So nothing that
-    a session can do is left out, however many values it has; what is found this way is replayed. A property is only
+    Of the other values it keeps every state in which any one of them may be. A call with such a value counts as
+    allowed where one of these allows it, and as leading some value on and others not. So nothing that a session can
+    do is left out, however many values it has; what is found this way is replayed. A property is only
     asked about followed values: rules know values by being equal, so a session that breaks it on another value
     breaks it, with the two exchanged, on a followed one.
     """
@@ -53,9 +53,9 @@ class SplitComponent(Component):
         self._paths, self._evaluates_others = paths, asked_of
         self.followed = RuleComponent(index, rule, facts, lambda key: ANY_OTHER not in key and NEVER_SEEN not in key)
         self.others = RuleComponent(index, rule, facts, lambda key: ANY_OTHER in key and NEVER_SEEN not in key)
-        self.turns, self.refuses_later, self.has_obligation = (
+        self.turns, self.denies_later, self.has_obligation = (
             self.followed.turns,
-            self.followed.refuses_later,
+            self.followed.denies_later,
             self.followed.has_obligation,
         )
         self._numbers: dict[tuple[int, frozenset[int]], int] = {}
@@ -197,14 +197,14 @@ class PlayedRule(NamedTuple):
         if isinstance(record, Check):
             return "a Python check may answer anything"
         if has_references(self.conditions):
-            return "conditions that refer to the judged call (`arg`) or to earlier outputs (`output_of`)"
+            return "conditions that refer to the evaluated call (`arg`) or to earlier outputs (`output_of`)"
         if isinstance(record, Precondition) and record.key is not None and self.clause.profile.follows:
             return "`same` under a `key`"
         return ""
 
     @property
     def follows(self) -> Iterator[ComparedPath]:
-        """The input paths whose values it compares with those of other calls, where it judges."""
+        """The input paths whose values it compares with those of other calls, where it evaluates them."""
         return self.clause.record.follows()
 
     @property

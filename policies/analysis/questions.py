@@ -71,7 +71,7 @@ def answer(
 
 
 def _alike(inquiry: Inquiry, other: Policy) -> Proved | Refuted | Unknown:
-    """Whether two policies decide alike: neither lets through what the other does not."""
+    """Whether two policies decide alike: neither allows what the other does not."""
     mine = inquiry.stack
     back = inquiry._replace(stack=other)
     name = _distinct_name(other, mine)
@@ -167,11 +167,11 @@ class Inquiry(NamedTuple):
         return list(found.values()) or [RunContext()], gap
 
     def no_looser(self, other: Policy, words: str = "") -> Direction:
-        """Whether every session that the stack lets through is let through by another policy."""
+        """Whether every session that the stack allows is allowed by another policy."""
         return Direction(self, other, Standard(False, _wider_approvals(self.stack, other)), words)
 
     def reach(self, selector: Any) -> Proved | Refuted | Unknown:
-        """Whether a call that a selector means can ever be let through."""
+        """Whether a call that a selector means can ever be allowed."""
         deny = read_selector(selector)
         members = members_of(self.stack)
         aliases: dict[str, tuple[str, ...]] = {}
@@ -190,7 +190,7 @@ class Inquiry(NamedTuple):
 
 
 class Direction:
-    """The search for a session that a stack lets through and that does not keep a policy; part by part of the policy.
+    """The search for a session that a stack allows and that does not keep a policy; part by part of the policy.
 
     `refuted` is the shortest that was found: what it breaks, by name, and where.
     """

@@ -1,7 +1,7 @@
-"""For each clause by itself: the kinds of calls it can ever let through, and why it blocks the others.
+"""For each clause by itself: the kinds of calls it can ever allow, and why it denies the others.
 
-A fixpoint: the calls found so far advance every clause's graph, which may admit more. A clause counts as admitting
-what it admits in any state that it can reach, so what is called impossible is impossible for certain.
+A fixpoint: the calls found so far advance every clause's graph, which may allow more. A clause counts as allowing
+what it allows in any state that it can reach, so what is called impossible is impossible for certain.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Step(NamedTuple):
 
 
 class Saturation:
-    """The kinds in `found` can be let through, in the order in which they were found.
+    """The kinds in `found` can be allowed, in the order in which they were found.
 
     `always_denied` are the kinds that a clause denies, `cores` those that are excluded, with the clauses that leave
     no order in which they could come.
@@ -87,7 +87,7 @@ class Saturation:
         return (kind for name in graph.names for kind in self.kinds.named(name))
 
     def _saturate(self) -> None:
-        """Find all kinds of calls that can be let through, each by those found before."""
+        """Find all kinds of calls that can be allowed, each by those found before."""
         self.found, self._needed = {}, {}
         self._reached = {s: {s.shared.start: ()} for s in self.graphs}
         pending = dict.fromkeys(kind for kind in self.kinds.all if kind not in self.cores)
@@ -104,7 +104,7 @@ class Saturation:
                     again |= graph.names
 
     def _add_reached(self, kind: CallClass) -> bool:
-        """Note a kind that every clause lets through in some state, and those to which such a call belongs."""
+        """Note a kind that every clause allows in some state, and those to which such a call belongs."""
         if kind in self.found:
             return True
         for predicates in self._listed(kind):
@@ -121,29 +121,29 @@ class Saturation:
         return False
 
     def _listed(self, kind: CallClass) -> Iterator[frozenset[InputPredicate]]:
-        """The inputs of a kind that every allow list admits, the least ones."""
+        """The inputs of a kind that every allow list allows, the least ones."""
         found = iter((kind.predicates,))
         for graph in self._naming.get(kind.name, ()):
             if graph.is_allow_list:
-                found = self._admitted(graph, kind.name, found)
+                found = self._allowed(graph, kind.name, found)
         return found
 
-    def _admitted(
+    def _allowed(
         self, graph: ClauseGraph, name: str, inputs: Iterable[frozenset[InputPredicate]]
     ) -> Iterator[frozenset[InputPredicate]]:
         for some in inputs:
             for each in graph.distinct_inputs(name, some):
                 self.kinds.work.spend()
-                if graph.admits(graph.shared.start, graph.mask(name, each)):
+                if graph.allows(graph.shared.start, graph.mask(name, each)):
                     yield each
 
     def _path_in(self, graph: ClauseGraph, kind: CallClass) -> tuple[CallClass, ...] | None:
-        """The kinds of calls on a path to a state in which a graph admits a kind; None if it never does."""
+        """The kinds of calls on a path to a state in which a graph allows a kind; None if it never does."""
         inputs = graph.distinct_inputs(kind.name, kind.predicates)
         masks = {graph.mask(kind.name, some) for some in inputs if self._open(kind, some)}
         for state, path in self._reached[graph].items():
             self.kinds.work.spend(1 + len(masks))
-            if any(graph.admits(state, mask) for mask in masks):
+            if any(graph.allows(state, mask) for mask in masks):
                 return path
         return None
 
@@ -163,7 +163,7 @@ class Saturation:
         for state in states:
             self.kinds.work.spend(1 + len(symbols))
             for kind, mask in symbols:
-                if graph.admits(state, mask):
+                if graph.allows(state, mask):
                     for ending in ENDINGS:
                         after = graph.after(state, mask, ending)
                         if after not in reached:
@@ -184,7 +184,7 @@ class Saturation:
         return [(kind, mask) for mask, kind in found.items()]
 
     def _needed_calls(self, kind: CallClass) -> Sequence[Step]:
-        """For each clause that never lets a kind through, the calls it would need, none of which can come."""
+        """For each clause that never allows a kind, the calls it would need, none of which can come."""
         steps: list[Step] = []
         for graph in self._naming.get(kind.name, ()):
             if self._path_in(graph, kind) is None:
@@ -197,13 +197,13 @@ class Saturation:
         return steps or [Step(kind, self._naming[kind.name][0].clause, None)]
 
     def _missing(self, graph: ClauseGraph, kind: CallClass) -> list[CallClass]:
-        """The impossible kinds, calls of which would take a graph to a state in which it admits a kind."""
+        """The impossible kinds, calls of which would take a graph to a state in which it allows a kind."""
         mask = graph.mask(*kind)
         self.kinds.work.spend(len(graph.shared.moves or ()))
         ways = {
             move.mask
             for move in graph.shared.moves or ()
-            if not graph.admits(move.before, mask) and graph.admits(move.after, mask)
+            if not graph.allows(move.before, mask) and graph.allows(move.after, mask)
         }
         missing = (k for k in self._kinds_of(graph) if k not in self.found and graph.mask(*k) in ways)
         return sorted(missing, key=repr)
@@ -216,7 +216,7 @@ MAX_WORK_IN_ALL = 600_000
 """The same for all searches of one preflight together."""
 
 END = CallClass("")
-"""The end of the run, treated as one more call: a clause lets it come when it owes nothing."""
+"""The end of the run, treated as one more call: a clause allows it when it owes nothing."""
 
 
 class BoundExceeded(Exception):  # noqa: N818 - it ends a search, nothing is wrong
@@ -235,7 +235,7 @@ Entry: TypeAlias = tuple[tuple[int, ...], Symbol, bool]
 
 
 class Product:
-    """Searches over the calls that each clause by itself lets through; `work` is what earlier searches took."""
+    """Searches over the calls that each clause by itself allows; `work` is what earlier searches took."""
 
     def __init__(
         self, graphs: list[ClauseGraph], kinds: CallClasses, possible: Container[CallClass], work: int = 0
@@ -253,7 +253,7 @@ class Product:
         """The clauses that look at every call of a kind, or every first call; at the end, those in conflict."""
         self._kinds.work.spend(len(self._graphs))
         if kind == END:
-            others = [graph for graph in self._graphs if not graph.shared.admits_for_good]
+            others = [graph for graph in self._graphs if not graph.shared.allows_for_good]
             obliged = [graph for graph in self._graphs if graph.shared.has_obligation]
             return [s for s in obliged if any(o is not s and o.names & s.names for o in others)]
         return [graph for graph in self._graphs if graph.shared.needs_a_call_first or graph.mask(*kind)]
@@ -265,7 +265,7 @@ class Product:
         return tuple(each for each in seen if any(each[1:]))
 
     def core(self, kind: CallClass) -> list[Clause] | None:
-        """The fewest clauses that together never let calls of a kind through; None if some order does.
+        """The fewest clauses that together never allow calls of a kind; None if some order does.
 
         Raises BoundExceeded if that cannot be told.
         """
@@ -286,18 +286,18 @@ class Product:
             trace = self._trace(kind, graphs)
             if trace is None:
                 return graphs
-            refusing = [graph for graph in self._graphs if graph not in graphs and _refuses(graph, trace)]
-            if not refusing:
+            denying = [graph for graph in self._graphs if graph not in graphs and _denies(graph, trace)]
+            if not denying:
                 return None
             # What else is owed takes many calls to pay; that some of it cannot be shows sooner without.
-            graphs = graphs + ([graph for graph in refusing if not graph.shared.has_obligation] or refusing)
+            graphs = graphs + ([graph for graph in denying if not graph.shared.has_obligation] or denying)
 
     def goes(self, calls: Sequence[CallClass]) -> bool:
-        """Whether these calls in this order, all successful, are let through by every clause."""
+        """Whether these calls in this order, all successful, are allowed by every clause."""
         trace = [Symbol(call) for call in calls]
         for graph in self._graphs:
             self._kinds.work.spend(1 + len(trace))
-            if _refuses(graph, trace):
+            if _denies(graph, trace):
                 return False
         return True
 
@@ -356,7 +356,7 @@ class Product:
         return predicates | kind.predicates if name == kind.name else predicates
 
 
-def _refuses(graph: ClauseGraph, trace: Iterable[Symbol]) -> bool:
+def _denies(graph: ClauseGraph, trace: Iterable[Symbol]) -> bool:
     state = graph.shared.start
     for symbol in trace:
         after = _next([graph], [state], [graph.mask(*symbol.kind)], symbol)

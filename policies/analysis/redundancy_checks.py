@@ -58,7 +58,7 @@ def shadow_findings(
 
 
 class _Redundancy:
-    """The calls each clause refuses, by its number."""
+    """The calls each clause denies, by its number."""
 
     def __init__(self, clauses: Sequence[Clause], kinds: CallClasses, graphs: Sequence[ClauseGraph]) -> None:
         self._clauses = clauses
@@ -71,7 +71,7 @@ class _Redundancy:
         self._caps = [self._cap(clause) for clause in clauses]
         self._subject = [_subject(clause, kinds) for clause in clauses]
         self._denying: defaultdict[CallClass, list[int]] = defaultdict(list)
-        """The clauses that refuse each kind of call."""
+        """The clauses that deny each kind of call."""
         self._alike: defaultdict[object, list[int]] = defaultdict(list)
         """The clauses of one kind that reach the same calls, and those that cap the same."""
         for m, denied in enumerate(self._denied_kinds):
@@ -84,18 +84,18 @@ class _Redundancy:
         """The clauses that may cover clause `n`, in their order."""
         found = {m for key in self._keys(n) for m in self._alike[key]}
         if restricted := self._restricted_kinds[n]:
-            found.update(self._denying[next(iter(restricted))])  # whoever refuses all of them refuses this one
+            found.update(self._denying[next(iter(restricted))])  # whoever denies all of them denies this one
         return sorted(found)
 
     def _keys(self, n: int) -> Iterator[object]:
-        """What is equal for clauses that judge alike, and for those that cap the same calls."""
+        """What is equal for clauses that decide alike, and for those that cap the same calls."""
         if (subject := self._subject[n]) is not None:
             yield subject[0], subject[2]  # of its fields some have no hash
         if (cap := self._caps[n]) is not None:
             yield tuple(cap[1]), cap[2]
 
     def covers(self, m: int, n: int) -> bool:
-        """Whether clause `m` refuses all that clause `n` does, as strictly."""
+        """Whether clause `m` denies all that clause `n` does, as strictly."""
         other, clause = self._clauses[m], self._clauses[n]
         if STRICTNESS[other.action] < STRICTNESS[clause.strictest] or other.member > clause.member:
             return False  # what a later policy adds makes no earlier rule idle
@@ -107,15 +107,15 @@ class _Redundancy:
         return restricted is not None and (restricted <= self._denied_kinds[m] or self._tighter(m, n))
 
     def _always_denied(self, clause: Clause) -> frozenset[CallClass]:
-        """The kinds of calls that a clause refuses, whatever came before."""
+        """The kinds of calls that a clause denies, whatever came before."""
         denied = frozenset(kind for graph in self._graphs[clause.id] for kind in graph.always_denied(self._kinds))
-        if not clause.profile.admits:
+        if not clause.profile.allows:
             return denied
         listed = self._kinds.listed(clause)
         return frozenset(kind for kind in denied if listed.isdisjoint(self._kinds.goes_by(kind.name)))
 
     def _restricted(self, clause: Clause) -> frozenset[CallClass] | None:
-        """The kinds of calls that a clause may refuse; None if it does more than that, or there are none."""
+        """The kinds of calls that a clause may deny; None if it does more than that, or there are none."""
         if (
             isinstance(clause.record, Net)
             or clause.profile.obligation is not None
@@ -124,9 +124,9 @@ class _Redundancy:
             return None
         if any(not graph.shared.may_end(state) for graph in self._graphs[clause.id] for state in graph.shared.states):
             return None
-        if admits := clause.profile.admits:
+        if allows := clause.profile.allows:
             reaches = [
-                reach for tools in admits for reach in self._kinds.reaches(tools, clause.scope, virtual_names=())
+                reach for tools in allows for reach in self._kinds.reaches(tools, clause.scope, virtual_names=())
             ]
             return frozenset(self._kinds.all) - self._kinds.meeting(tuple(reaches)) or None
         reached = [self._kinds.of(selector, clause) for selector in clause.profile.restricts]
@@ -148,7 +148,7 @@ class _Redundancy:
 
 
 def _subject(clause: Clause, kinds: CallClasses) -> tuple[object, ...] | None:
-    """A rule without its id and texts: equal for rules that judge alike."""
+    """A rule without its id and texts: equal for rules that decide alike."""
     if isinstance(clause.record, Net):
         return None
     record = msgspec.structs.asdict(clause.record)
@@ -175,7 +175,7 @@ def evasion_findings(
 
 
 def _adjacency(clause: Clause, rule: Rule, graphs: Iterable[ClauseGraph]) -> Iterator[PreflightFinding]:
-    """Rules that refuse a call only right after another one."""
+    """Rules that deny a call only right after another one."""
     for graph in graphs:
         if path := graph.shared.evasion:
             chain = [graph.calls_of(mask) for mask in path]
@@ -195,7 +195,7 @@ Denials: TypeAlias = Sequence[tuple[Clause, frozenset[str]]]
 def allow_findings(
     clauses: tuple[Clause, ...], kinds: CallClasses, graphs: Sequence[ClauseGraph]
 ) -> Iterator[PreflightFinding]:
-    lists = [clause for clause in clauses if clause.profile.admits]
+    lists = [clause for clause in clauses if clause.profile.allows]
     empty = [clause for clause in lists if not _tools(clause)]
     for clause in empty:
         yield finding(
@@ -217,11 +217,11 @@ def allow_findings(
 
 
 def _tools(clause: Clause) -> Sequence[str | ToolWhere]:
-    return [item for selector in clause.profile.admits for item in items_of(selector)]
+    return [item for selector in clause.profile.allows for item in items_of(selector)]
 
 
 def _no_common_name(lists: list[Clause], kinds: CallClasses) -> Iterator[PreflightFinding]:
-    """All lists must admit a call; together they admit none."""
+    """All lists must allow a call; together they allow none."""
     common = frozenset().union(*map(kinds.listed, lists))
     for n, clause in enumerate(lists):
         listed = kinds.listed(clause)

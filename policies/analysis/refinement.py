@@ -1,8 +1,8 @@
 """Whether a stack implies one rule: the search uses only the rules of the stack that it needs.
 
-The search begins without any rule of the stack, so that every session is let through. A session that it finds is
+The search begins without any rule of the stack, so that every session is allowed. A session that it finds is
 replayed on the whole stack: if it gets through, it is the answer, and a shortest one, as fewer rules let more
-through. If not, a rule that refused it joins the search. A proof with some rules of the stack holds for all; its
+through. If not, a rule that denied it joins the search. A proof with some rules of the stack holds for all; its
 certificate is an inductive invariant: a set of states with the first one, which no step leaves, and in none of which
 the property is broken.
 """
@@ -72,7 +72,7 @@ PropertyPart: TypeAlias = PlayedRule | LimitEntry | BudgetEntry
 
 
 def implied(setting: Setting, rule: PropertyPart, deepest: int | None = None) -> Implication:
-    """Whether every session that the stack lets through keeps one part of a property."""
+    """Whether every session that the stack allows keeps one part of a property."""
     if isinstance(rule, BudgetEntry):
         stack, property = setting.stack.program, setting.property
         for entry in stack.budgets.entries:
@@ -166,8 +166,8 @@ def _names(rule: PlayedRule) -> tuple[type, frozenset[str]]:
     return type(rule.clause.record), frozenset(rule.clause.names)
 
 
-def _refusals_matter(product: SessionProduct) -> bool:
-    """Whether a call that the stack refuses may break the property, or be one that a rule of the stack asks for."""
+def _denials_matter(product: SessionProduct) -> bool:
+    """Whether a call that the stack denies may break the property, or be one that a rule of the stack asks for."""
     return any(
         product.rule.watches_denial(call)
         or any(part.has_obligation and part.watches_denial(call) for part in product.stack)
@@ -176,12 +176,12 @@ def _refusals_matter(product: SessionProduct) -> bool:
 
 
 def _is_over(product: SessionProduct, at: Sequence[int]) -> bool:
-    """Whether it makes no difference how many calls fail that run on where the stack refuses all others."""
+    """Whether it makes no difference how many calls fail that run on where the stack denies all others."""
     *stack, (rule, now) = zip(product.parts, at, strict=True)
     if isinstance(rule, RuleComponent) and rule.may_have_tripped(now):
         return True
-    refuses_all = any(part.refuses_later and part.may_have_tripped(n) for part, n in stack)
-    return not refuses_all or not any(rule.watches_end(call) for call in product.calls)
+    denies_all = any(part.denies_later and part.may_have_tripped(n) for part, n in stack)
+    return not denies_all or not any(rule.watches_end(call) for call in product.calls)
 
 
 class _Refinement:
@@ -198,7 +198,7 @@ class _Refinement:
             answer = None
             while answer is None:
                 product, alphabet = self._product()
-                if _refusals_matter(product) and self._include_all():
+                if _denials_matter(product) and self._include_all():
                     continue
                 found = explore(product, self.setting.work, self.deepest)
                 self._count(found)
@@ -211,20 +211,20 @@ class _Refinement:
             return answer
 
     def _include_all(self) -> bool:
-        """Let every rule of the stack join, where what they refuse counts for the property; whether any did."""
+        """Let every rule of the stack join, where what they deny counts for the property; whether any did."""
         before = len(self.included)
         for id, rule in self.setting.stack.rules.items():
             if rule.unsupported:
-                self.unasked = f"what rule `{id}` refuses: {rule.unsupported}"
+                self.unasked = f"what rule `{id}` denies: {rule.unsupported}"
             else:
                 self.included.setdefault(id, rule)
         for id, entry in _limits_by_id(self.setting.stack):
             if entry.kind.projected:
                 self.included.setdefault(id, entry)
             else:
-                self.unasked = f"what `{entry.name}` refuses"
+                self.unasked = f"what `{entry.name}` denies"
         for budget in self.setting.stack.program.budgets.entries:
-            self.unasked = f"what the budget `{budget.id}` refuses"
+            self.unasked = f"what the budget `{budget.id}` denies"
         return len(self.included) > before
 
     def _count(self, found: Explored[Any, Any]) -> None:
@@ -263,7 +263,7 @@ class _Refinement:
                 return None
             return self._answer("unknown", "more than a few values of a key at once would have to be followed")
         if self.unasked:
-            product = product._replace(any_refused=True)
+            product = product._replace(any_denied=True)
             found = explore(product, self.setting.work)
             self._count(found)
         if doubt := self._doubt(product, alphabet, found):
@@ -300,7 +300,7 @@ class _Refinement:
             return self._answer("refuted", "", replayed=got)
         if self._alike is not None:  # rules of the property's type are tried first: they mostly decide it
             by_alike = replay(steps, setting, self._alike)
-            if not by_alike.broken and self._join(by_alike.refusing):
+            if not by_alike.broken and self._join(by_alike.denying):
                 return None
         return self._refine(got)
 
@@ -320,8 +320,8 @@ class _Refinement:
         )
 
     def _refine(self, got: Replayed) -> Implication | None:
-        """Let a rule that refused the session join; None if one does."""
-        for name in got.refusing:
+        """Let a rule that denied the session join; None if one does."""
+        for name in got.denying:
             rule = self.setting.stack.rules.get(name)
             if rule is not None and rule.unsupported and name not in self.included:
                 return self._answer("unknown", f"rule `{name}` of the stack: {rule.unsupported}")
@@ -465,6 +465,6 @@ def _as_strict(mine: str, other: str, standard: Standard) -> bool:
 
 
 def _costs_no_less(stack: Policy, property: Policy) -> bool:
-    """Whether each use costs at least as much by the stack's prices, and what has no price is no less refused."""
-    refused = stack.unpriced == "reject" or property.unpriced != "reject"
-    return refused and price_tables(stack).at_least(price_tables(property))
+    """Whether each use costs at least as much by the stack's prices, and what has no price is no less denied."""
+    denied = stack.unpriced == "reject" or property.unpriced != "reject"
+    return denied and price_tables(stack).at_least(price_tables(property))

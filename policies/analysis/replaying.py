@@ -20,7 +20,7 @@ from ..limits import LIMITS
 from ..monitor.monitor import Monitor
 from ..monitor.program import Program
 from ..monitor.state import MonitorState
-from ..monitor.violations import REFUSES_LATER
+from ..monitor.violations import DENIES_LATER
 from ..rules.machine import Machine
 from ..rules.per_key import without_key
 from ..stack.merge import LimitEntry
@@ -28,7 +28,7 @@ from ..values.globs import matcher
 from ..values.work_budget import OutOfWork
 from .call_classes import NameUniverse
 from .components import ANY_OTHER, ASK, ASKING, DENY, LEVELS, NOTHING, InputClass, filled, overlaps
-from .session_search import FAILED, REFUSED, RUNNING, SessionStep
+from .session_search import DENIED, FAILED, RUNNING, SessionStep
 from .values import MISSING, Atom, atoms_of, candidates, documents, samples, text_capturing
 
 if TYPE_CHECKING:
@@ -39,20 +39,20 @@ MOST_TRIES = 64
 
 
 Ended: TypeAlias = Violation | Literal[False] | None
-"""What the property has found, or False where the stack does not let a session through; None: it goes on."""
+"""What the property has found, or False where the stack does not allow a session; None: it goes on."""
 
 
 class Replayed(NamedTuple):
     """The outcome of a session on the monitors.
 
-    `broken`: it ends in what the property finds. `session` are its calls, as an answer shows them. `refusing` are
-    the rules of the stack, and limits by name, that did not let a call through or ask about it; `found` the
+    `broken`: it ends in what the property finds. `session` are its calls, as an answer shows them. `denying` are
+    the rules of the stack, and limits by name, that denied a call or asked about it; `found` the
     violation of the property.
     """
 
     broken: bool
     session: list[dict[str, Any]]
-    refusing: tuple[str, ...] = ()
+    denying: tuple[str, ...] = ()
     found: Violation | None = None
     at_end: bool = False
 
@@ -97,7 +97,7 @@ class _Replay:
         self.stack, self.property = (Monitor(MonitorState(each.for_context(context), context)) for each in programs)
         self.standard = setting.standard
         self.session: list[dict[str, Any]] = []
-        self.refusing: dict[str, None] = {}
+        self.denying: dict[str, None] = {}
         self.before: list[dict[str, Any]] = []
         self.turn = self.shown_turn = self.run_number = 1
         self.shows_turns = False
@@ -117,8 +117,8 @@ class _Replay:
             if found and step.kind in ("turn", "budget"):
                 what = {"turn": self.turn} if step.kind == "turn" else {"budget": step.text}
                 self.session.append(nothing_called(what) | {"turn": self.turn, "run": self.run_number})
-            return Replayed(bool(found), self.session, tuple(self.refusing), found or None, step.kind == "finish")
-        return Replayed(False, self.session, tuple(self.refusing))
+            return Replayed(bool(found), self.session, tuple(self.denying), found or None, step.kind == "finish")
+        return Replayed(False, self.session, tuple(self.denying))
 
     def _both(self, event: ev.Event) -> tuple[list[Violation], list[Violation]]:
         return self.stack.observe(event), self.property.observe(event)
@@ -171,7 +171,7 @@ class _Replay:
         level = max((LEVELS[v.action] for v in stack), default=NOTHING)
         if level < DENY:
             return self._first_breach(property, level)
-        self.refusing |= {v.rule: None for v in stack}
+        self.denying |= {v.rule: None for v in stack}
         if not _ends_run(stack):
             return None
         return self._resumed(ev.RunCancelled) if resumes else False
@@ -188,9 +188,9 @@ class _Replay:
         call = ToolCall(id=f"c{n + 1}", name=step.call.name, input=input)
         decision = self.stack.propose(call)
         level = LEVELS[decision.action]
-        self.refusing |= {v.rule: None for v in decision.violations if LEVELS[v.action] >= ASK}
+        self.denying |= {v.rule: None for v in decision.violations if LEVELS[v.action] >= ASK}
         shown = self._shown(call, decision)
-        declines = step.outcome == REFUSED
+        declines = step.outcome == DENIED
         if level >= DENY or (declines and level == ASK):
             self.session.append(shown | {"outcome": "denied"} | ({"approval": "declined"} if level == ASK else {}))
             return self._denied(call, decision) if declines else False
@@ -220,7 +220,7 @@ class _Replay:
         return self._resumed(ev.RunCancelled) if ends else None
 
     def _is_granted(self, call: ToolCall, decision: Decision) -> bool:
-        """Approve a call; whether the stack then lets it through."""
+        """Approve a call; whether the stack then allows it."""
         granted = ev.ToolApprovalGranted(
             approval_id=f"a{call.id}", tool_call_id=call.id, tool_name=call.name, input_digest=decision.input_digest
         )
@@ -230,15 +230,15 @@ class _Replay:
         again = self.stack.propose(call)
         if LEVELS[again.action] < ASK:
             return True
-        self.refusing |= {v.rule: None for v in again.violations}
+        self.denying |= {v.rule: None for v in again.violations}
         return False
 
     def _allowed(self, call: ToolCall, level: int, step: SessionStep, other: str, shown: dict[str, Any]) -> Ended:
-        """The stack has let the call through; what the property finds against that, and against its end."""
-        judged = self.property.propose(call)
+        """The stack has allowed the call; what the property finds against that, and against its end."""
+        there = self.property.propose(call)
         self.session.append(shown)
-        broken = self._first_breach(judged.violations, level, of_call=True)
-        if LEVELS[judged.action] >= ASK and broken is None:  # it only asks where the stack asks, or a person agreed
+        broken = self._first_breach(there.violations, level, of_call=True)
+        if LEVELS[there.action] >= ASK and broken is None:  # it only asks where the stack asks, or a person agreed
             self.property.observe(
                 ev.ToolCallStarted(tool_call_id=call.id, tool_name=call.name, tool_input=call.input)
             )
@@ -276,26 +276,26 @@ class _Replay:
                     shown = [{"limit": name, "used": amount, "runs": n + 1} for name, amount in used]
                     return Replayed(True, [nothing_called(*shown)], (), found)
                 if found is False:
-                    return Replayed(False, [], tuple(self.refusing))
+                    return Replayed(False, [], tuple(self.denying))
             self._both(ev.RunCompleted(run_id=run_id, at=event.at))
-        return Replayed(False, [], tuple(self.refusing))
+        return Replayed(False, [], tuple(self.denying))
 
     def _finish(self) -> Ended:
         owed = [v for v in self.stack.finish().violations if LEVELS[v.action] >= ASK]
         if owed:
-            self.refusing |= {v.rule: None for v in owed}
+            self.denying |= {v.rule: None for v in owed}
             return False
         owed_there = (v for v in self.property.finish().violations if self.standard.breaks_at_end(LEVELS[v.action]))
         return next(owed_there, None) or False
 
 
 def _ends_run(violations: Iterable[Violation]) -> bool:
-    """Whether violations by what has happened already end the run, where the adapter can refuse later calls."""
-    return any(v.action == "cancel" or (v.action == "deny" and v.kind not in REFUSES_LATER) for v in violations)
+    """Whether violations by what has happened already end the run, where the adapter can deny later calls."""
+    return any(v.action == "cancel" or (v.action == "deny" and v.kind not in DENIES_LATER) for v in violations)
 
 
 def replay_amount(limit: LimitEntry, setting: Setting) -> Replayed:
-    """A session that uses more than a limit allows, in as few runs as the stack lets it."""
+    """A session that uses more than a limit allows, in as few runs as the stack allows."""
     caps: dict[str, float] = {}
     entries = setting.stack.limits
     for entry in entries:
@@ -378,7 +378,7 @@ class ShortSessions:
         self._finds_at_end = any(_has_finding_at_end(rule.machine) for rule in setting.property.rules)
 
     def broken(self, deepest: int | None) -> Replayed | None:
-        """A session that the stack lets through and the property does not keep; None if none was found."""
+        """A session that the stack allows and the property does not keep; None if none was found."""
         try:
             return self._shortest(MOST_CALLS if deepest is None else min(deepest, MOST_CALLS))
         except OutOfWork:

@@ -15,7 +15,7 @@ class SessionStep(NamedTuple):
     """The next event in a session.
 
     `kind` is `call`, `end` (of the call that runs on), `turn`, `run`, `user` or `finish`. `level` is what the stack
-    answers to a call. `outcome` is how it ends at once: the number of its output, FAILED, RUNNING or REFUSED.
+    answers to a call. `outcome` is how it ends at once: the number of its output, FAILED, RUNNING or DENIED.
     """
 
     kind: str
@@ -25,7 +25,7 @@ class SessionStep(NamedTuple):
     text: str = ""
 
 
-FAILED, RUNNING, REFUSED = -1, -2, -3
+FAILED, RUNNING, DENIED = -1, -2, -3
 NONE_RUNNING = -1
 
 State: TypeAlias = tuple[tuple[int, ...], int]
@@ -36,7 +36,7 @@ class SessionProduct(NamedTuple):
     """The rules of a stack that are looked at, one rule of a property, and what may happen.
 
     `phantoms`: also calls without an example. `alike` has for each call the first that ends as it does, which stands
-    for it while it is in flight. `any_refused`: each call may also be refused by a part of the stack that is not
+    for it while it is in flight. `any_denied`: each call may also be denied by a part of the stack that is not
     looked at, which may end the run.
     """
 
@@ -47,7 +47,7 @@ class SessionProduct(NamedTuple):
     standard: Standard
     phantoms: bool = True
     alike: Sequence[int] = ()
-    any_refused: bool = False
+    any_denied: bool = False
 
     @property
     def parts(self) -> tuple[Component, ...]:
@@ -95,11 +95,11 @@ class SessionSteps:
         at = [part.requested(n, call) for part, n in zip(self._parts, before, strict=True)]
         *found, broken = [part.level(n, call) for part, n in zip(self._parts, at, strict=True)]
         level = max(found, default=NOTHING)
-        if (level >= ASK or product.any_refused) and self._watches_denial[call.number]:
-            after, left = self._refused(at, call, in_flight)
-            yield SessionStep("call", call, level, REFUSED), (after, left)
-            if product.any_refused and left != NONE_RUNNING:
-                yield SessionStep("call", call, level, REFUSED), (after, NONE_RUNNING)
+        if (level >= ASK or product.any_denied) and self._watches_denial[call.number]:
+            after, left = self._denied(at, call, in_flight)
+            yield SessionStep("call", call, level, DENIED), (after, left)
+            if product.any_denied and left != NONE_RUNNING:
+                yield SessionStep("call", call, level, DENIED), (after, NONE_RUNNING)
         if level >= DENY:
             return
         if product.standard.breaks(broken, level, of_call=True):
@@ -118,8 +118,8 @@ class SessionSteps:
     def _started(self, at: Sequence[int], call: InputClass, slot: int) -> tuple[int, ...]:
         return tuple([part.started(n, call, slot) for part, n in zip(self._parts, at, strict=True)])
 
-    def _refused(self, at: Sequence[int], call: InputClass, in_flight: int) -> State:
-        """Where a refusal leads, which breaks nothing: the call never ran."""
+    def _denied(self, at: Sequence[int], call: InputClass, in_flight: int) -> State:
+        """Where a denial leads, which breaks nothing: the call never ran."""
         outcomes = [part.denied(n, call) for part, n in zip(self._parts, at, strict=True)]
         ends = any(found >= DENY for found, _ in outcomes[:-1])
         return tuple(after for _, after in outcomes), NONE_RUNNING if ends else in_flight
@@ -140,14 +140,14 @@ class SessionSteps:
 
     def _going_on(self, outcomes: Sequence[Reaction], in_flight: int) -> Iterator[State | None]:
         """The state after what has happened, if the run goes on; None where that breaks the property. It goes on
-        unless the stack denies what has happened, and cannot refuse later calls instead.
+        unless the stack denies what has happened, and cannot deny later calls instead.
         """
         *denials, (broken, _) = outcomes
         level = max([found for found, _ in denials], default=NOTHING)
-        refusing = [part for part, (found, _) in zip(self._parts, denials, strict=False) if found >= DENY]
-        if not refusing and self._product.standard.breaks(broken, level):
+        denying = [part for part, (found, _) in zip(self._parts, denials, strict=False) if found >= DENY]
+        if not denying and self._product.standard.breaks(broken, level):
             yield None
-        elif all(part.refuses_later for part in refusing):
+        elif all(part.denies_later for part in denying):
             yield tuple([n for _, n in outcomes]), in_flight
 
     def _events(self, at: tuple[int, ...], in_flight: int) -> Iterator[tuple[SessionStep, State | None]]:

@@ -12,7 +12,7 @@ from .run_events import ToolEvent
 
 ACTIONS: tuple[Action, ...] = ("allow", "warn", "request_approval", "deny", "cancel")
 STRICTNESS: dict[str, int] = {action: rank for rank, action in enumerate(ACTIONS)}
-"""Actions by strictness: a larger number refuses more."""
+"""Actions by strictness: a larger number denies more."""
 ALLOWING: tuple[Action, ...] = ("allow", "warn")
 """Actions with which a call runs."""
 
@@ -260,7 +260,7 @@ ID_NOT_OVER = "This call of tool '{}' has the id of a call that has not ended. U
 
 
 def tell_model_default(tool_name: str, cause: RefusalCause = "tool") -> str:
-    """The model's text for a refused call, unless the rule has one; it reveals nothing about the rules."""
+    """The model's text for a denied call, unless the rule has one; it reveals nothing about the rules."""
     return _SENTENCES[cause].format(tool_name)
 
 

@@ -65,10 +65,10 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     own inputs where they are known, for finding a misspelt one.
 
     A tool whose act is inferred from its name is understood only in part where it takes more than the act has:
-    `unclear` are the parameters that nobody understands, or the missing one without which the act cannot be judged.
+    `unclear` are the parameters that nobody understands, or the missing one without which the act is unclear.
     What such a tool is given is not known until it is called if it is `inferred`: each call is looked at then. So is
-    each call of any tool, for the inputs that its act is judged by. A call that is understood in part is denied by
-    its portable names as any, and permitted only by its own. An input that its act has and need not have is not known
+    each call of any tool, for the inputs that its act is evaluated by. A call that is understood in part is denied by
+    its portable names as any, and allowed only by its own. An input that its act has and need not have is not known
     where a call lacks it and has one that nobody knows: it may be the same under another name.
 
     A name with two `*` is a family's, of a server and its tool: `mcp_*_*` does `mcp__*__*`. Where one name can be
@@ -115,7 +115,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def needed(act: str) -> tuple[str, ...]:
-    """The inputs without which a call could not be judged as an act; none of an act with another name."""
+    """The inputs without which a call could not be evaluated as an act; none of an act with another name."""
     inputs = PORTABLE.get(act, ())
     return inputs if act == "move" else inputs[:1]
 

@@ -265,12 +265,12 @@ def paths_in(conditions: Sequence[Condition]) -> Iterator[str]:
 
 
 def has_references(conditions: Sequence[Condition]) -> bool:
-    """Whether any operand refers to the call being judged or to outputs."""
+    """Whether any operand refers to the call being evaluated or to outputs."""
     return any(is_argument(operand) or is_output(operand) for c in all_in(conditions) for _, operand in c.operators())
 
 
 def has_arguments(conditions: Sequence[Condition]) -> bool:
-    """Whether any operand is of the call being judged."""
+    """Whether any operand is of the call being evaluated."""
     return any(is_argument(operand) for c in all_in(conditions) for _, operand in c.operators())
 
 

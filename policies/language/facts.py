@@ -77,7 +77,7 @@ class Directories(NamedTuple):
 
 
 class Facts(Protocol):
-    """What a predicate may use besides its document: the judged call's input, outputs before, the run's directory."""
+    """What a predicate may use besides its document: the call's input, outputs before, the run's directory."""
 
     input: Any
 
@@ -120,7 +120,7 @@ KINDS_REMEMBERED = 4_096
 class CallNames(NamedTuple):
     """The names of a call: `own` are the client's names of its tool, `acts` the portable names of its effects.
 
-    `in_part`: not all of its input is understood, so nothing is permitted to it by its portable names.
+    `in_part`: not all of its input is understood, so nothing is allowed to it by its portable names.
     """
 
     own: tuple[str, ...]
@@ -209,7 +209,7 @@ class ToolTable:
 
 
 def _understood_in_part(tool: Tool) -> Callable[[Any], bool] | None:
-    """Whether an input has what nobody understands, or lacks what its act is judged by; None if that is never so."""
+    """Whether an input has what nobody understands, or lacks what its act needs; None if that is never so."""
     if tool.unclear:
         return lambda input: True
     always = [ways for act in tool.acts for ways in _needs(tool, act)]
@@ -242,7 +242,7 @@ def _has_each(needs: Iterable[Iterable[PathFn]], input: Any) -> bool:
 
 
 def _needs(tool: Tool, act: str) -> list[list[PathFn]]:
-    """The ways to each input that a call is judged by as this act; a tool that names its inputs has no other."""
+    """The ways to each input that a call is evaluated by as this act; a tool that names its inputs has no other."""
     keys = [key for key in needed(act) if tool.inferred or not tool.inputs or key in tool.inputs]
     return [[compile_path(path) for path in (f"$.{key}", *tool.inputs.get(key, ()))] for key in keys]
 
@@ -272,7 +272,7 @@ def _perhaps_renamed(tool: Tool) -> Callable[[Any], dict[str, list[Any]]]:
     }
     roots = {name: {root_of(path) for path in tool.inputs.get(name, ())} for name in optional_inputs}
     own = {name for act in tool.acts for name in PORTABLE.get(act, ())}
-    if not tool.inferred:  # a run's record does not have what it takes, and is judged alike
+    if not tool.inferred:  # a run's record does not have what it takes, and is evaluated alike
         tool = msgspec.structs.replace(tool, takes=())
 
     def unknown(input: Any) -> dict[str, list[Any]]:

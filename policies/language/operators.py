@@ -1,7 +1,7 @@
 """The operators of conditions: each on one value and the operands it may be compared with.
 
 Operands are alternatives (`{arg: $.ids[*]}` gives several); an ordering must hold against every one where the
-condition permits, and against one where it refuses, and an ordering that cannot be made leans to refusal.
+condition allows, and against one where it denies, and an ordering that cannot be made leans to denial.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ Evidence: TypeAlias = Literal["call", "success"] | None
 
 
 class Reading(NamedTuple):
-    """How a condition is read: does it permit something, and is its document a call's (loose) input.
+    """How a condition is read: does it allow something, and is its document a call's (loose) input.
 
     `output`: the document is what a tool returned and the operands are of a call's input.
-    `ahead`: the judged call is yet to come, so its arguments are whatever would do.
+    `ahead`: the evaluated call is yet to come, so its arguments are whatever would do.
     `context`: the document is a run's context, where None says that there is none.
     `evidence`: a call that meets it shows that each command it runs does its work, or its success that of each.
     """
 
-    permits: bool
+    allows: bool
     loose: bool
     output: bool = False
     ahead: bool = False
@@ -70,7 +70,7 @@ def _equals(value: Any, operands: Sequence[Any], reading: Reading) -> bool:
 
 def _not_equals(value: Any, operands: Sequence[Any], reading: Reading) -> bool:
     if not operands:
-        return not reading.permits
+        return not reading.allows
     return not _equals(value, operands, reading)
 
 
@@ -82,9 +82,9 @@ def _ordering(holds: Callable[[int], bool]) -> Operator:
 
 
 def _compares(orders: list[int | None], holds: Callable[[int], bool], reading: Reading) -> bool:
-    """Whether all of these orders are such; where a match refuses, whether one is or may be."""
+    """Whether all of these orders are such; where a match denies, whether one is or may be."""
     results = [None if order is None else holds(order) for order in orders]
-    if reading.permits:
+    if reading.allows:
         return bool(results) and all(results)
     return not results or any(result is None or result for result in results)
 
@@ -102,12 +102,12 @@ def _contains(value: Any, operands: Sequence[Any], reading: Reading) -> bool:
 
 def _texts_hold(value: Any, found: Callable[[str], bool], reading: Reading) -> bool:
     if isinstance(value, str):
-        inner = container_of(value) if reading.loose and not reading.permits else None
+        inner = container_of(value) if reading.loose and not reading.allows else None
         return found(value) or (inner is not None and any(found(text) for text in texts_in(inner)))
     if not reading.loose:
         return False
     texts = texts_in(value)
-    return bool(texts) and (all if reading.permits else any)(found(text) for text in texts)
+    return bool(texts) and (all if reading.allows else any)(found(text) for text in texts)
 
 
 def _matches(value: Any, operands: Sequence[Any], reading: Reading) -> bool:
@@ -123,7 +123,7 @@ def _length(value: Any) -> int | None:
 
 
 def _length_is(value: Any, operands: Sequence[Any], reading: Reading) -> bool:
-    length = _length(text_of(value) if reading.loose and not reading.permits and is_number(value) else value)
+    length = _length(text_of(value) if reading.loose and not reading.allows and is_number(value) else value)
     return length is not None and any(length == reading.length(operand) for operand in operands)
 
 

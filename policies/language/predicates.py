@@ -1,6 +1,6 @@
 """Conditions as predicates, in words, and explained for one call.
 
-Conditions fail closed. To permit (allow lists, evidence), there must be a value, every value must satisfy the
+Conditions fail closed. To allow (allow lists, evidence), there must be a value, every value must satisfy the
 condition, and an ordering must hold against every operand. To deny, one value is enough, `not_*` also hold for a
 missing path, and an ordering that cannot be made holds.
 """
@@ -36,7 +36,7 @@ def is_within(directory: str, reading: Reading) -> Callable[[Any, Facts], bool]:
 
     def holds(value: Any, facts: Facts) -> bool:
         found = [is_inside(each, facts) for each in (scalars_in(value) if reading.loose else (value,))]
-        if reading.permits:
+        if reading.allows:
             return bool(found) and all(found)
         return any(each is not False for each in found)
 
@@ -55,7 +55,7 @@ def _unknown(facts: Facts) -> bool:
 class CompiledConditions(NamedTuple):
     """A list of conditions as one predicate on (document, facts).
 
-    `dynamic`: it depends on the judged call or on remembered outputs, so it cannot be settled beforehand.
+    `dynamic`: it depends on the evaluated call or on remembered outputs, so it cannot be settled beforehand.
     `always` and `never` say, of what was remembered alone, that it holds for every document, or for none.
     One operator holds for a value, or, `whole`, for all values at once; `missing` is its answer to none.
     """
@@ -72,7 +72,7 @@ class CompiledConditions(NamedTuple):
 def compile_conditions(
     conditions: Sequence[Condition],
     *,
-    permits: bool,
+    allows: bool,
     loose: bool,
     ahead: bool = False,
     evidence: Evidence = None,
@@ -82,12 +82,12 @@ def compile_conditions(
 
     `ahead`: it holds where some call to come would have the arguments for it. `evidence`: see `Reading`.
     """
-    return _all_of(conditions, Reading(permits, loose, ahead=ahead, evidence=evidence), expand)
+    return _all_of(conditions, Reading(allows, loose, ahead=ahead, evidence=evidence), expand)
 
 
 def compile_when(conditions: Sequence[Condition]) -> Predicate:
     """The predicate on a run's context."""
-    return _all_of(conditions, Reading(permits=False, loose=False, context=True), as_written).holds
+    return _all_of(conditions, Reading(allows=False, loose=False, context=True), as_written).holds
 
 
 def _all_of(conditions: Sequence[Condition], reading: Reading, expand: Expand) -> CompiledConditions:
@@ -113,7 +113,7 @@ def _compile(condition: Condition, reading: Reading, expand: Expand) -> Compiled
     values_at = paths.compile_path(condition.path, reading.loose)
     tests = [_test(name, operand, reading, expand) for name, operand in condition.operators()]
     need = 1 if condition.at_least is UNSET else condition.at_least
-    holds = _quantified(values_at, tests, reading.permits, need)
+    holds = _quantified(values_at, tests, reading.allows, need)
     if reading.context:
         absent = all(operator == ("exists", False) for operator in condition.operators())
         holds = _null_is_absent(values_at, holds, absent)
@@ -141,7 +141,7 @@ def _denied(conditions: Sequence[Condition], reading: Reading, expand: Expand) -
     """Conditions that must not all hold: each is read the other way round, so that the whole leans as it should."""
     if reading.ahead and has_references(conditions):
         return CompiledConditions(lambda doc, facts: True, dynamic=True)
-    inner = _all_of(conditions, reading._replace(permits=not reading.permits, ahead=False), expand)
+    inner = _all_of(conditions, reading._replace(allows=not reading.allows, ahead=False), expand)
     return CompiledConditions(
         lambda doc, facts: not inner.holds(doc, facts),
         inner.dynamic,
@@ -151,8 +151,8 @@ def _denied(conditions: Sequence[Condition], reading: Reading, expand: Expand) -
     )
 
 
-def _quantified(values_at: paths.PathFn, tests: list[CompiledConditions], permits: bool, need: int) -> Predicate:
-    """A predicate of the values at a path: all must meet the tests where it permits, and at least `need` of them in
+def _quantified(values_at: paths.PathFn, tests: list[CompiledConditions], allows: bool, need: int) -> Predicate:
+    """A predicate of the values at a path: all must meet the tests where it allows, and at least `need` of them in
     any case.
     """
     each = [test.holds for test in tests if not test.whole]
@@ -165,13 +165,13 @@ def _quantified(values_at: paths.PathFn, tests: list[CompiledConditions], permit
         if not values:
             return missing
         if alone is not None and len(values) == 1:
-            return not permits if values[0] == UNCLEAR else alone(values[0], facts)
+            return not allows if values[0] == UNCLEAR else alone(values[0], facts)
         if has_unclear(values):
-            return not permits
+            return not allows
         if not all(test(values, facts) for test in whole):
             return False
         meeting = [all(test(value, facts) for test in each) for value in values]
-        return (not permits or all(meeting)) and sum(meeting) >= need
+        return (not allows or all(meeting)) and sum(meeting) >= need
 
     return holds
 
@@ -182,7 +182,7 @@ def _test(name: str, operand: Any, reading: Reading, expand: Expand) -> Compiled
         return CompiledConditions((is_within if name == "within" else would_run)(operand, reading))
     operator = OPERATORS[name]
     negative = name in ("not_equals", "not_in")
-    missing = (negative and not reading.permits) or (name == "exists" and operand is False)
+    missing = (negative and not reading.allows) or (name == "exists" and operand is False)
     whole = name == "set_equals"
     if is_argument(operand):
         asks = _with_any_argument(name, reading) if reading.ahead else _with_argument(name, operand["arg"], reading)
@@ -200,7 +200,7 @@ def _test(name: str, operand: Any, reading: Reading, expand: Expand) -> Compiled
 def _of_outputs(name: str, ref: OutputRef, reading: Reading, missing: bool) -> CompiledConditions:
     def useless(facts: Facts) -> bool:
         remembered = facts.outputs(ref)
-        return remembered.empty or (remembered.full and (reading.permits or name == "not_in"))
+        return remembered.empty or (remembered.full and (reading.allows or name == "not_in"))
 
     return CompiledConditions(
         _with_outputs(name, ref, reading),
@@ -208,7 +208,7 @@ def _of_outputs(name: str, ref: OutputRef, reading: Reading, missing: bool) -> C
         whole=name == "set_equals",
         dynamic=True,
         outputs=(ref,),
-        always=useless if name == "not_in" and not reading.permits else _unknown,
+        always=useless if name == "not_in" and not reading.allows else _unknown,
         never=useless if name == "in" else _unknown,
     )
 
@@ -230,7 +230,7 @@ def _with_argument(name: str, path: str, reading: Reading) -> Predicate:
     def holds(value: Any, facts: Facts) -> bool:
         operands = values_at(facts.input)
         if has_unclear(operands):
-            return not reading.permits
+            return not reading.allows
         if name in MEMBERSHIPS:
             operands = flat(operands)
         elif name == "contains":
@@ -243,14 +243,14 @@ def _with_argument(name: str, path: str, reading: Reading) -> Predicate:
 def _with_outputs(name: str, ref: OutputRef, reading: Reading) -> Predicate:
     def holds(value: Any, facts: Facts) -> bool:
         remembered = facts.outputs(ref)
-        if remembered.full:  # what was forgotten might have refused
-            return not reading.permits
+        if remembered.full:  # what was forgotten might have denied
+            return not reading.allows
         if name == "set_equals":
             return OPERATORS[name](value, remembered.values(), reading)
         items = flat([value])
         if not items:  # an empty list is no value of theirs
-            return name == "not_in" and not reading.permits
-        return (all if reading.permits else any)(
+            return name == "not_in" and not reading.allows
+        return (all if reading.allows else any)(
             remembered.has(item, reading.loose) == (name == "in") for item in items
         )
 
@@ -318,7 +318,7 @@ def _operand(operand: Any) -> str:
 
 
 def met(conditions: Sequence[Condition], document: Any, facts: Facts, expand: Expand) -> list[Condition]:
-    """Conditions that refuse and hold, without what does not: other alternatives, other commands of `runs`."""
+    """Conditions that deny and hold, without what does not: other alternatives, other commands of `runs`."""
     return [_met(condition, document, facts, expand) for condition in conditions]
 
 
@@ -326,7 +326,7 @@ def _met(condition: Condition, document: Any, facts: Facts, expand: Expand) -> C
     def satisfied(each: Iterable[Condition]) -> list[Condition]:
         return [
             one for one in each
-            if compile_conditions([one], permits=False, loose=True, expand=expand).holds(document, facts)
+            if compile_conditions([one], allows=False, loose=True, expand=expand).holds(document, facts)
         ]  # fmt: skip
 
     if condition.any_of is not UNSET and (found := satisfied(condition.any_of)):
@@ -361,15 +361,15 @@ def explained(
     document: Any,
     facts: Facts,
     *,
-    permits: bool,
+    allows: bool,
     loose: bool,
     expand: Expand = as_written,
 ) -> list[dict[str, Any]]:
     """Each condition in words, whether it holds, and the values it looked at."""
     found: list[dict[str, Any]] = []
     for condition in conditions:
-        holds = compile_conditions([condition], permits=permits, loose=loose, expand=expand).holds(document, facts)
-        shown = [condition] if permits or not holds else met([condition], document, facts, expand)
+        holds = compile_conditions([condition], allows=allows, loose=loose, expand=expand).holds(document, facts)
+        shown = [condition] if allows or not holds else met([condition], document, facts, expand)
         entry: dict[str, Any] = {"condition": condition_words(shown), "holds": holds}
         if condition.path is not UNSET:
             values = [_shown(value) for value in paths.compile_path(condition.path, loose)(document)[:MOST]]

@@ -48,7 +48,7 @@ def items_of(selector: Any) -> tuple[str | ToolWhere, ...]:
 
 
 HUMAN = "human-approval"
-"""The name that stands for a person's approval of the judged call where a rule lists earlier calls."""
+"""The name that stands for a person's approval of the evaluated call where a rule lists earlier calls."""
 
 
 def is_person(item: Any) -> bool:
@@ -194,7 +194,7 @@ def _meets(bound: Bound, call: Subject) -> bool:
 class Slot:
     """One selector of a rule, compiled in its policy's scope.
 
-    `permits` says which way its conditions lean. A call is looked at under its `own` name, the portable names of its
+    `allows` says which way its conditions lean. A call is looked at under its `own` name, the portable names of its
     `acts`, and `virtual_names`, all of the scope's unless given. `every_act`: a call that does several things is met
     by its own name, or where each of them is. `evidence`: what of its calls is some.
     """
@@ -204,7 +204,7 @@ class Slot:
         selector: Selector,
         scope: NameScope,
         *,
-        permits: bool,
+        allows: bool,
         own: bool = True,
         acts: bool = True,
         virtual_names: Sequence[VirtualName] | None = None,
@@ -212,8 +212,8 @@ class Slot:
         evidence: Evidence = None,
     ) -> None:
         self.selector, self._expand = selector, scope.expand
-        self._parts = [_Part(item, scope, permits, evidence) for item in items_of(selector)]
-        self.own, self._acts, self._every_act, self.permits = own, acts, every_act, permits
+        self._parts = [_Part(item, scope, allows, evidence) for item in items_of(selector)]
+        self.own, self._acts, self._every_act, self.allows = own, acts, every_act, allows
         self.virtual_names = scope.virtual_names if virtual_names is None else virtual_names
         self.outputs: tuple[OutputRef, ...] = tuple(ref for part in self._parts for ref in part.outputs)
 
@@ -224,7 +224,7 @@ class Slot:
 
     @property
     def identity(self) -> Hashable:
-        """Equal for slots of one policy that meet the same calls, whether they permit or refuse."""
+        """Equal for slots of one policy that meet the same calls, whether they allow or deny."""
         selector = msgspec.json.encode(self.selector, order="deterministic")
         return selector, self.own, self._acts, self._every_act, tuple(each.name for each in self.virtual_names)
 
@@ -242,7 +242,7 @@ class Slot:
         return part.bind(self._seen(looked_at), [v for v in self.virtual_names if names.any(v.of_tool)])
 
     def _seen(self, names: CallNames) -> CallNames:
-        acts = names.acts if self._acts and not (names.in_part and self.permits) else ()
+        acts = names.acts if self._acts and not (names.in_part and self.allows) else ()
         return names._replace(own=names.own if self.own else (), acts=acts)
 
     def conditions_on(self, names: CallNames) -> tuple[str, ...]:
@@ -258,7 +258,7 @@ class Slot:
     def explained(self, names: CallNames, call: Subject) -> list[dict[str, Any]]:
         """Each condition of the items that name a call: whether it holds, and for which value."""
         conditions = [each for part in self._parts if self._bound(part, names, names) for each in part.conditions]
-        return explained(conditions, call.input, call, permits=self.permits, loose=True, expand=self._expand)
+        return explained(conditions, call.input, call, allows=self.allows, loose=True, expand=self._expand)
 
     def items_met(self, names: CallNames, call: Subject) -> list[str | ToolWhere]:
         """The items that a call meets; none where it does not meet the slot."""
@@ -285,23 +285,23 @@ class Slot:
         return any(sure for sure, _ in found), any(maybe for _, maybe in found)
 
 
-_ANY_INPUT = compile_conditions((), permits=True, loose=True)
+_ANY_INPUT = compile_conditions((), allows=True, loose=True)
 
 
 class _Part:
     """One item of a selector: names, and what the input must meet."""
 
-    def __init__(self, item: str | ToolWhere, scope: NameScope, permits: bool, evidence: Evidence) -> None:
+    def __init__(self, item: str | ToolWhere, scope: NameScope, allows: bool, evidence: Evidence) -> None:
         tools = item if isinstance(item, str) else item.tool
         self.item = item
         self.names = scope.expand(tools)
         self.matches = matcher(self.names)
-        self._permits = permits
+        self._allows = allows
         self.conditions = where = () if isinstance(item, str) else item.where
         self.words = condition_words(where) if where else ""
         compiled = _ANY_INPUT
         if where:
-            compiled = compile_conditions(where, permits=permits, loose=True, evidence=evidence, expand=scope.expand)
+            compiled = compile_conditions(where, allows=allows, loose=True, evidence=evidence, expand=scope.expand)
         self._compiled = compiled
         self._where = compiled.holds if where else None
         self.outputs = compiled.outputs
@@ -317,7 +317,7 @@ class _Part:
 
         def goes_by(call: Subject, name: VirtualName) -> bool:
             fits = call.goes_by(name)
-            return not self._permits if fits is None else fits
+            return not self._allows if fits is None else fits
 
         if where is None:
             return lambda call: any(goes_by(call, name) for name in virtual)

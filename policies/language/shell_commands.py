@@ -1,6 +1,6 @@
 """`runs`: which commands a command line would run, and whether a policy names them.
 
-Where a condition permits, every command must be named by its first words, as they stand. Where it refuses, one is
+Where a condition allows, every command must be named by its first words, as they stand. Where it denies, one is
 enough: options before a later word are passed over, and what nobody can tell before the line runs is a match. An
 option that is named is meant in every spelling that the program has for it, at any place.
 """
@@ -49,8 +49,8 @@ def would_run(named: str | Sequence[str], reading: Reading) -> Callable[[Any, Fa
 
     def holds(value: Any, facts: Facts) -> bool:
         shell = _shell(facts)
-        if reading.permits:
-            return type(value) is str and commands.admit(value, shell, reading.evidence)
+        if reading.allows:
+            return type(value) is str and commands.allow(value, shell, reading.evidence)
         inner = container_of(value) if reading.loose and type(value) is str else None
         listed = value if inner is None else inner
         is_list = isinstance(listed, list | tuple) and all(type(item) is str for item in listed)
@@ -91,7 +91,7 @@ class NamedCommand:
         """Whether options are named."""
         return bool(self._written.options)
 
-    def admits(self, given: Words) -> bool:
+    def allows(self, given: Words) -> bool:
         """Whether a command is this one, as it stands, or with the same options spelled in another way."""
         if given[0] is None:
             return (
@@ -116,7 +116,7 @@ class NamedCommand:
         """Whether a command is this one, and does its work: `pytest --version` is no test, unless it is named so."""
         more = [word for word in given[1:] if word is not None and word not in self._words]
         alone = len(more) == 1 and more[0] in _ONLY_PRINTS_ALONE
-        return self.admits(given) and not alone and _ONLY_PRINTS.isdisjoint(more)
+        return self.allows(given) and not alone and _ONLY_PRINTS.isdisjoint(more)
 
     def may_be(self, given: Words) -> bool:
         """Whether a command is this one, or nobody can tell."""
@@ -177,18 +177,18 @@ class NamedCommands:
         self._named = [NamedCommand(text) for text in ([named] if isinstance(named, str) else named)]
         self._called = frozenset(each.name.casefold() for each in self._named)
 
-    def admit(self, line: str, shell: Shell = "bash", evidence: Evidence = None) -> bool:
+    def allow(self, line: str, shell: Shell = "bash", evidence: Evidence = None) -> bool:
         """Whether every command that a line would run is known and named; as evidence, each must do its work."""
-        is_met = NamedCommand.admits if evidence is None else NamedCommand.does
+        is_met = NamedCommand.allows if evidence is None else NamedCommand.does
         found = [given for given, among_words in commands_of(line, shell) if not among_words]
-        admitted = bool(found) and all(any(is_met(named, given) for named in self._named) for given in found)
-        return admitted and (evidence != "success" or proves_each(line, shell))
+        allowed = bool(found) and all(any(is_met(named, given) for named in self._named) for given in found)
+        return allowed and (evidence != "success" or proves_each(line, shell))
 
     def unnamed(self, line: str, facts: Facts) -> list[str]:
-        """The commands that keep a line from being admitted: their programs, with one word more of those named."""
+        """The commands that keep a line from being allowed: their programs, with one word more of those named."""
         found: list[str] = []
         for given, among_words in commands_of(line, _shell(facts)):
-            if among_words or any(named.admits(given) for named in self._named):
+            if among_words or any(named.allows(given) for named in self._named):
                 continue
             words = [word for word in given[:2] if word is not None]
             more = any(named.name == given[0] for named in self._named)

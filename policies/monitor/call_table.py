@@ -55,7 +55,7 @@ class BoundPlan:
         evaluations: list[AskedRule] = []
         for rule, mask, evaluate in plan.evaluations:
             if rule.id in failed_rules:
-                evaluate = _refusing(failed_rules[rule.id])
+                evaluate = _denying(failed_rules[rule.id])
             if evaluate is not None:
                 evaluations.append((evaluate, states[rule.number], mask, rule))
         validators: list[AskedRule] = [
@@ -72,7 +72,7 @@ class BoundPlan:
         self.remembers = plan.remembers
 
 
-def _refusing(why: str) -> Evaluate:
+def _denying(why: str) -> Evaluate:
     def evaluate(state: Any, call: EvaluatedCall, mask: int, now: int) -> Finding | None:
         raise RuntimeError(why)
 
@@ -305,9 +305,9 @@ class CallTable(dict[str, CallState]):
                 self[id] = CallState(id, name, input, event.turn, self.memory, status, given=input)
                 self.session.denied.pop(id, None)
             return
-        refused = isinstance(event, ToolCallDenied)
-        if call is not None and (refused or call.status in RUNNING):
-            self.finish(call, denied=refused)
+        denied = isinstance(event, ToolCallDenied)
+        if call is not None and (denied or call.status in RUNNING):
+            self.finish(call, denied=denied)
 
     def finish(self, call: CallState, *, denied: bool = False) -> None:
         """End a call, of which the id and the digest are kept."""

@@ -1,4 +1,4 @@
-"""What `compile_policy` gives: a policy ready to judge any number of sessions.
+"""What `compile_policy` gives: a policy ready to evaluate any number of sessions.
 
 The stages, each on the whole policy: check, ids and actions, machines; `program` indexes these by tool.
 """

@@ -192,7 +192,7 @@ def violated(on: MonitorState, event: ev.PolicyViolated) -> None:
     """Replay a violation; one found at the end of a run is open again in the next run."""
     rule = on.program.named(event.policy, event.rule)
     waits = event.action == "request_approval" and _held(on, event)
-    if rule is not None and rule.kind == event.kind and not (waits or event.at_end or rule.machine.refuses_none):
+    if rule is not None and rule.kind == event.kind and not (waits or event.at_end or rule.machine.denies_none):
         on.session.violated |= {rule.id}
     if event.kind in LIMITS:
         for number, entry in enumerate(on.program.limits.entries):
@@ -220,7 +220,7 @@ def budget_reserved(on: MonitorState, event: ev.BudgetReserved) -> list[Violatio
     if entry.action == "warn" or event.asked_for == "usage":
         return [on.violation(entry, finding)]
     if event.asked_for == "call":
-        return []  # it is judged next
+        return []  # it is decided on next
     return [on.violation(entry, msgspec.structs.replace(finding, action="cancel"))]
 
 

@@ -158,11 +158,11 @@ class LimitChecker:
         return found
 
     def evaluate(self, state: LimitState, meter: TokenMeter, turn: int) -> list[Exceeded]:
-        """The limits that refuse a call of this turn (numbered within the run)."""
+        """The limits that deny a call of this turn (numbered within the run)."""
         found: list[Exceeded] = []
         if state.exceeded:
-            refusing = [number for number in state.exceeded if self.entries[number].action != "warn"]
-            found = [Exceeded(n, self._finding(n, self._used[n](state, meter), meter)) for n in refusing]
+            denying = [number for number in state.exceeded if self.entries[number].action != "warn"]
+            found = [Exceeded(n, self._finding(n, self._used[n](state, meter), meter)) for n in denying]
         for number in self._ahead:
             would = self._used[number](state, meter)
             would += 1 if number in self._calls else max(0, turn - state.turns)
@@ -174,7 +174,7 @@ class LimitChecker:
             found.sort(key=lambda each: each.number)
         return found
 
-    def refuses_all(self, state: LimitState, meter: TokenMeter) -> bool:
+    def denies_all(self, state: LimitState, meter: TokenMeter) -> bool:
         """Whether every further call of this turn and the next would be denied."""
         found = self.evaluate(state, meter, max(state.turns, state.turns_over + 1))
         return any(self.entries[each.number].action in ("deny", "cancel") for each in found)
@@ -344,7 +344,7 @@ class BudgetChecker:
                 )
         return tuple(passed)
 
-    def refusing(self, state: BudgetState) -> Iterator[tuple[BudgetEntry, Finding]]:
+    def denying(self, state: BudgetState) -> Iterator[tuple[BudgetEntry, Finding]]:
         """The budgets that deny a call, each with its finding."""
         for answer in state.exhausted.values():
             entry = self.entry(answer.budget, answer.key)
@@ -415,7 +415,7 @@ def _scalar(value: Any) -> str:
 
 
 def finding_of(entry: BudgetEntry, answer: ev.BudgetReserved) -> Finding:
-    """The finding for the store's refusal."""
+    """The finding for the store's denial."""
     unit, most = entry.budget.kind.unit, entry.budget.max
     details = {
         "budget": entry.id,

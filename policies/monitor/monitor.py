@@ -1,4 +1,4 @@
-"""The monitor: one session under one compiled policy, judged call by call and event by event.
+"""The monitor: one session under one compiled policy, evaluated call by call and event by event.
 
 Synchronous and pure in effect: no clock, no I/O. Time arrives with events, or by `tick`. Folding the stored
 events of a session into a new monitor gives the state that was live.
@@ -55,9 +55,9 @@ def decision_on(call: ToolCall, violations: Sequence[Violation], errors: tuple[s
     action = violations[0].action if violations else "allow"
     text = None
     if action not in ALLOWING:
-        refusing = [v for v in violations if v.action == action]
-        own = (v.tell_model for v in refusing if v.tell_model)
-        text = next(own, tell_model_default(call.name, refusing[0].cause))
+        denying = [v for v in violations if v.action == action]
+        own = (v.tell_model for v in denying if v.tell_model)
+        text = next(own, tell_model_default(call.name, denying[0].cause))
         if action != "request_approval":
             violations = [_with_text(v, text) if v.action == action else v for v in violations]
     return Decision(
@@ -252,7 +252,7 @@ class Monitor:
         return decision_on(call, [unreadable(self.state.program.name, call, error)], ("input",))
 
     def admission(self, call: ToolCall) -> ListAdmission:
-        """The allow lists that would admit a call, as far as it can be read; nothing else is evaluated or counted."""
+        """The allow lists that would allow a call, as far as it can be read; nothing else is evaluated or counted."""
         on = self.state
         try:
             check_input(call.input)
@@ -327,7 +327,7 @@ class Monitor:
         if isinstance(event.tool_call_id, str):
             self.state.calls.pop(event.tool_call_id, None)
         if isinstance(event, ev.ToolCallRequested):
-            return []  # `propose` refuses it
+            return []  # `propose` denies it
         call = ToolCall(id=event.tool_call_id, name=event.tool_name)
         return [unreadable(self.state.program.name, call, error, enforcement="interrupted")]
 
@@ -344,18 +344,18 @@ class Monitor:
         if others := [each for each in tools if not isinstance(each, str)]:
             raise ValueError(wrong_type("a tool's name", others[0]))
         session, program = self.state.session, self.state.program
-        exhausted = any(e.action in ("deny", "cancel") for e, _ in program.budgets.refusing(session.budgets))
-        if exhausted or program.limits.refuses_all(session.limits, session.meter):
+        exhausted = any(e.action in ("deny", "cancel") for e, _ in program.budgets.denying(session.budgets))
+        if exhausted or program.limits.denies_all(session.limits, session.meter):
             return []
-        return [tool for tool in tools if next(self.refusing(tool), None) is None]
+        return [tool for tool in tools if next(self.denying(tool), None) is None]
 
-    def refusing(self, tool: str) -> Iterator[str]:
+    def denying(self, tool: str) -> Iterator[str]:
         """The ids of the rules that deny every call of a tool in the next turn."""
-        first, *others = (self._refusing(tool, kind) for kind in self.state.tools.kinds(tool))
+        first, *others = (self._denying(tool, kind) for kind in self.state.tools.kinds(tool))
         also = [frozenset(other) for other in others]
         return (rule for rule in first if all(rule in other for other in also))
 
-    def _refusing(self, tool: str, kind: NamingKind) -> Iterator[str]:
+    def _denying(self, tool: str, kind: NamingKind) -> Iterator[str]:
         on = self.state
         session = on.session
         ahead = CallState("", tool, None, session.turn + 1, on.memory, kind=kind)
@@ -368,7 +368,7 @@ class Monitor:
             if STRICTNESS[rule.action] < STRICTNESS["deny"] and rule.id not in session.failed_rules:
                 continue
             sure, maybe = probe.forecast(ahead)
-            if rule.machine.refuses_all(on.states[rule.number], sure, maybe, session.count, ahead):
+            if rule.machine.denies_all(on.states[rule.number], sure, maybe, session.count, ahead):
                 yield rule.id
 
     def finish(self) -> Report:
@@ -490,10 +490,10 @@ _LINES = compile_path("$.command")
 
 
 class ListAdmission(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether allow lists admit a call.
+    """Whether allow lists allow a call.
 
     Attributes:
-        rules: The allow lists that admit it, each by its policy and its id.
+        rules: The allow lists that allow it, each by its policy and its id.
         why_not: Why none does, if none does.
         unread: Whether that is because part of the call cannot be read.
     """
@@ -511,9 +511,9 @@ def _list_admission(on: MonitorState, subject: CallState, *, several: bool) -> L
     for rule, machine in lists:
         items = [item for slot in machine.slots for item in slot.items_met(subject.names, subject)]
         if not items:
-            return ListAdmission(why_not=f"rule `{rule.id}` does not admit it")
+            return ListAdmission(why_not=f"rule `{rule.id}` does not allow it")
         if several and not any(_reads_all(item) for item in items):
-            why = f"rule `{rule.id}` admits it by its text, and it is several commands; use `runs`"
+            why = f"rule `{rule.id}` allows it by its text, and it is several commands; use `runs`"
             return ListAdmission(why_not=why)
         found.append((rule.policy, rule.id))
     return ListAdmission(rules=tuple(found))

@@ -189,7 +189,7 @@ class MonitorState:
         were already reported in this run. `answers` are those of asynchronous checks.
         """
         if answers is not NO_ANSWERS and answers:
-            call = copy(call)  # so that the answers are let go once judged
+            call = copy(call)  # so that the answers are let go once it is decided on
             call.answers = answers
         found = self._limited(call, repeat) if self.limited else []
         now = self.session.count
@@ -203,7 +203,7 @@ class MonitorState:
                 if finding is not None:
                     found.append(self.violation(rule, finding, call))
             if found and any(v.kind == "net" and v.action in ("deny", "cancel") for v in found):
-                break  # no validator is asked where a net refuses
+                break  # no validator is asked where a net denies
         if found and (grant := call.grant) is not None:
             return [v for v in found if v.action != "request_approval" or not grant.covers(v.policy, v.rule)]
         return found
@@ -235,8 +235,8 @@ class MonitorState:
             found = [each for each in found if each.number not in reported]
         violations = [self.exceeded(each, call) for each in found] if found else []
         if session.budgets.exhausted and repeat:
-            refusing = self.program.budgets.refusing(session.budgets)
-            violations += [self.violation(entry, finding, call) for entry, finding in refusing]
+            denying = self.program.budgets.denying(session.budgets)
+            violations += [self.violation(entry, finding, call) for entry, finding in denying]
         return violations
 
     def violation(
@@ -317,7 +317,7 @@ class MonitorState:
         if relation in ("conflict", "running"):
             self.come_to(event.turn)
             if relation == "conflict" or (current is not None and current.status == STARTED):
-                session.conflicting |= {id}  # it will be refused, for having the id of another call
+                session.conflicting |= {id}  # it will be denied, for having the id of another call
         elif current is None or current.status == REQUESTED or relation == "changed":
             self.latest = self.request(
                 id, name, input, event.turn, REQUESTED, relation != "repeat", event.parent_tool_call_id
@@ -378,7 +378,7 @@ class MonitorState:
             self.session.conflicting -= {event.tool_call_id}
             if call is None:
                 self.session.deny(event.tool_call_id)
-            return []  # another call was refused, for having this one's id
+            return []  # another call was denied, for having this one's id
         if call is None:
             return []
         if call.status in SPENT:

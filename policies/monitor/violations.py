@@ -14,8 +14,8 @@ from ..values.foreign_code import error_text
 from .call_table import CallState, Session
 from .program import CompiledRule
 
-REFUSES_LATER = frozenset({*LIMITS, "budget", *(kind for kind, rule in RULES.items() if rule.refuses_later)})
-"""Kinds whose violation refuses every later call: with a gate, a deny needs no cancel."""
+DENIES_LATER = frozenset({*LIMITS, "budget", *(kind for kind, rule in RULES.items() if rule.denies_later)})
+"""Kinds whose violation denies every later call: with a gate, a deny needs no cancel."""
 
 
 def violation_of(

@@ -298,7 +298,7 @@ def _other_than_policy(path: Path) -> str:
 def _read(path: Path) -> Document:
     try:
         with path.open("rb") as file:
-            data = file.read(4 * MAX_TEXT + 1)  # what is longer is refused by its length
+            data = file.read(4 * MAX_TEXT + 1)  # what is longer is rejected by its length
     except (OSError, ValueError) as error:
         raise PolicyError([_unreadable(path, error)]) from None
     return read_document(data, file=str(path), format=SUFFIXES.get(path.suffix.lower()))

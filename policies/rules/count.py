@@ -124,11 +124,11 @@ class CountMachine(Machine, evaluates=Count):
         self._most = 0 if self.max is None else self.max
 
     @property
-    def refuses_none(self) -> bool:
+    def denies_none(self) -> bool:
         return self.max is None
 
     def compile_evaluate(self, mask: int) -> Evaluate | None:
-        """Without a maximum no call is refused."""
+        """Without a maximum no call is denied."""
         if self.max is None:
             return None
         return self._evaluate_total if self._counts_all else self.evaluate
@@ -144,7 +144,7 @@ class CountMachine(Machine, evaluates=Count):
 
     def evaluate(self, state: CountState, call: EvaluatedCall, mask: int, now: int) -> Finding | None:
         """Refuse the call that would exceed the maximum; without one, no call is evaluated."""
-        # An attempt is counted when it is asked for, so the one being judged is in the figure already.
+        # An attempt is counted when it is asked for, so the one being evaluated is in the figure already.
         if self.within is not None and 0 < state.forgotten > call.turn - self.within:
             return Finding(
                 expected=f"a call of the last {self.within + BEHIND} turns",
@@ -220,5 +220,5 @@ class CountMachine(Machine, evaluates=Count):
             suggestion=f"{self.min - count} more before the end",
         )
 
-    def refuses_all(self, state: CountState, sure: int, maybe: int, now: int, ahead: EvaluatedCall) -> bool:
+    def denies_all(self, state: CountState, sure: int, maybe: int, now: int, ahead: EvaluatedCall) -> bool:
         return self.max is not None and bool(sure & 1) and self._used(state, ahead.turn) >= self.max

@@ -36,11 +36,11 @@ class Allow(ToolRule, frozen=True):
 
     def problems(self) -> Iterator[Issue]:
         yield from super().problems()
-        if self.tools:  # an empty allow list is preflight's to refuse: a stack may be narrowed to nothing
+        if self.tools:  # an empty allow list is preflight's to reject: a stack may be narrowed to nothing
             yield from selector_problems(self.tools, ("allow",))
 
     def profile(self) -> Profile:
-        return _admits(self, self.tools)
+        return _allows(self, self.tools)
 
 
 class Deny(ToolRule, frozen=True):
@@ -74,7 +74,7 @@ class Allowlist(Rule, tag="allowlist", frozen=True):
     keyless = KEYLESS
 
     def profile(self) -> Profile:
-        return _admits(self, self.tools)
+        return _allows(self, self.tools)
 
 
 class Blocklist(Rule, tag="blocklist", frozen=True):
@@ -92,8 +92,8 @@ class Blocklist(Rule, tag="blocklist", frozen=True):
         return _denies(self, self.tools)
 
 
-def _admits(record: Statement, tools: ListedTools) -> Profile:
-    return Profile(words=f"only {names(tools)}", admits=(tools,), abstraction=(record,))
+def _allows(record: Statement, tools: ListedTools) -> Profile:
+    return Profile(words=f"only {names(tools)}", allows=(tools,), abstraction=(record,))
 
 
 def _denies(record: Statement, tools: ListedTools) -> Profile:
@@ -101,20 +101,20 @@ def _denies(record: Statement, tools: ListedTools) -> Profile:
 
 
 class AllowlistMachine(Machine, evaluates=(Allow, Allowlist)):
-    """A call is admitted by its own name or the portable names of everything it does; not by a virtual name, which
+    """A call is allowed by its own name or the portable names of everything it does; not by a virtual name, which
     says nothing about the rest of its input.
     """
 
     restricts_all = True
     every_call = True
-    ADMITS = 1
+    ALLOWS = 1
 
     def __init__(self, rule: Allow | Allowlist, scope: NameScope) -> None:
-        self.slots = (Slot(rule.tools, scope, permits=True, virtual_names=(), every_act=True),)
+        self.slots = (Slot(rule.tools, scope, allows=True, virtual_names=(), every_act=True),)
 
     def compile_evaluate(self, mask: int) -> Evaluate | None:
-        """None for the calls an entry admits: they are never refused."""
-        return None if mask & self.ADMITS else self.evaluate
+        """None for the calls an entry allows: they are never denied."""
+        return None if mask & self.ALLOWS else self.evaluate
 
     def evaluate(self, state: RuleState, call: EvaluatedCall, mask: int, now: int) -> Finding | None:
         tools, only = self.slots[0].names, self.slots[0].conditions_on(call.names)
@@ -141,8 +141,8 @@ class AllowlistMachine(Machine, evaluates=(Allow, Allowlist)):
             suggestion=f"add `{call.name}` to the allow list, or use one of its tools",
         )
 
-    def refuses_all(self, state: RuleState, sure: int, maybe: int, now: int, ahead: EvaluatedCall) -> bool:
-        return not maybe & self.ADMITS
+    def denies_all(self, state: RuleState, sure: int, maybe: int, now: int, ahead: EvaluatedCall) -> bool:
+        return not maybe & self.ALLOWS
 
 
 _SPECIAL = {"": "what is known only when it runs", "redirect": "a `redirect` into a file"}
@@ -153,13 +153,13 @@ def _commands(unlisted: Sequence[str]) -> str:
 
 
 class BlocklistMachine(Machine, evaluates=(Deny, Blocklist)):
-    """A call is refused by any of its names."""
+    """A call is denied by any of its names."""
 
     restricts_all = True
     LISTED = 1
 
     def __init__(self, rule: Deny | Blocklist, scope: NameScope) -> None:
-        self.slots = (Slot(rule.tools, scope, permits=False),)
+        self.slots = (Slot(rule.tools, scope, allows=False),)
 
     def evaluate(self, state: RuleState, call: EvaluatedCall, mask: int, now: int) -> Finding | None:
         tools, why = self.slots[0].names, self.slots[0].met_by(call.names, call)
@@ -172,5 +172,5 @@ class BlocklistMachine(Machine, evaluates=(Deny, Blocklist)):
             suggestion=f"do without {'such a call' if why else f'`{call.name}`'}, or take it from the list",
         )
 
-    def refuses_all(self, state: RuleState, sure: int, maybe: int, now: int, ahead: EvaluatedCall) -> bool:
+    def denies_all(self, state: RuleState, sure: int, maybe: int, now: int, ahead: EvaluatedCall) -> bool:
         return bool(sure & self.LISTED)

@@ -95,7 +95,7 @@ class EvaluatedCall(msgspec.Struct, gc=False):
     input; `answers` are those of asynchronous checks, by rule id.
     """
 
-    # gc=False: nothing a call leads to leads back to it; the answers of checks are let go once judged.
+    # gc=False: nothing a call leads to leads back to it; the answers of checks are let go once it is decided on.
     id: str
     name: str
     input: Any
@@ -252,8 +252,8 @@ class Machine:
         """The function that evaluates calls that match exactly these slots: `evaluate`, or a shortcut; None if it
         never denies. If no call is due, only restricted calls are evaluated.
         """
-        refuses = mask & self.restricts or self.restricts_all or type(self).due is not Machine.due
-        return self.evaluate if refuses and not self.refuses_none else None
+        denies = mask & self.restricts or self.restricts_all or type(self).due is not Machine.due
+        return self.evaluate if denies and not self.denies_none else None
 
     def validating(self) -> Evaluate | None:
         """The validator, called after every `evaluate` if no net denies; None without one."""
@@ -265,7 +265,7 @@ class Machine:
         return None if none else self.started
 
     @property
-    def refuses_none(self) -> bool:
+    def denies_none(self) -> bool:
         """Whether no call violates the rule, but at most the end of a run."""
         return type(self).evaluate is Machine.evaluate
 
@@ -320,7 +320,7 @@ class Machine:
         """The finding if the session ended now, for unmet obligations."""
         return None
 
-    def refuses_all(self, state: Any, sure: int, maybe: int, now: int, ahead: EvaluatedCall) -> bool:
+    def denies_all(self, state: Any, sure: int, maybe: int, now: int, ahead: EvaluatedCall) -> bool:
         """Whether the next call of a tool is denied whatever its input: `sure` slots match every input, `maybe` slots
         some input (sure ones included); `ahead` is a call of it in the next turn, without an input.
 
@@ -355,10 +355,9 @@ def _shown(value: Any) -> Any:
 
 
 def slots_of(scope: NameScope, *selectors: tuple[Any, bool]) -> tuple[Slot, ...]:
-    """Slots for (selector, permits) pairs, in order; what permits is evidence that something was called."""
+    """Slots for (selector, allows) pairs, in order; what allows is evidence that something was called."""
     return tuple(
-        Slot(selector, scope, permits=permits, evidence="call" if permits else None)
-        for selector, permits in selectors
+        Slot(selector, scope, allows=allows, evidence="call" if allows else None) for selector, allows in selectors
     )
 
 

@@ -174,12 +174,12 @@ class Keyed(Machine):
     def finding_at_end(self, state: KeyedState) -> Finding | None:
         return next(filter(None, map(self.inner.finding_at_end, state.rows.values())), None)
 
-    def refuses_all(self, state: KeyedState, sure: int, maybe: int, now: int, ahead: EvaluatedCall) -> bool:
+    def denies_all(self, state: KeyedState, sure: int, maybe: int, now: int, ahead: EvaluatedCall) -> bool:
         """Whether every instance, and a new one, denies the tool."""
-        if not self.inner.refuses_all(self.inner.initial_state(), sure, maybe, 0, ahead):
+        if not self.inner.denies_all(self.inner.initial_state(), sure, maybe, 0, ahead):
             return False
         return all(
-            self.inner.refuses_all(row, sure, maybe, state.counts.get(key, 0), ahead)
+            self.inner.denies_all(row, sure, maybe, state.counts.get(key, 0), ahead)
             for key, row in state.rows.items()
         )
 

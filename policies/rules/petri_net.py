@@ -17,7 +17,7 @@ from ..values.amounts import counted
 from ..values.foreign_code import isolated
 from ..values.model_base import Issue, Name, Natural, Positive, Record, Where, circle
 from .machine import EVERY_SLOT, Evaluate, EvaluatedCall, Finding, Machine, RuleState, ToolReturn
-from .rule import LARGEST, Cap, CheckAnswer, Profile, Statement, refusal
+from .rule import LARGEST, Cap, CheckAnswer, Profile, Statement, denial
 
 MAX_SILENT = 10_000
 """How many transitions without tools may fire by themselves at once; beyond that the net denies calls."""
@@ -197,18 +197,18 @@ class NetState(RuleState):
 
 
 class _View(NamedTuple):
-    """A net under one name of a call, as masks: is the name free, do transitions name it, which of them admit it."""
+    """A net under one name of a call, as masks: is the name free, do transitions name it, which of them allow it."""
 
     free: int
     named: int
-    admits: tuple[int, ...]
+    allows: tuple[int, ...]
 
 
 class _MappedSlot(Slot):
     """The calls to which the net's mapper gives a name that the net uses."""
 
     def __init__(self, scope: NameScope, meets: Callable[[Any], bool]) -> None:
-        super().__init__((), scope, permits=False)
+        super().__init__((), scope, allows=False)
         self._meets = meets
 
     def bind(self, names: CallNames) -> Bound:
@@ -261,20 +261,20 @@ class NetMachine(Machine, evaluates=Net):
     def _view(
         self, scope: NameScope, *, own: bool = False, acts: bool = False, virtual_names: tuple[VirtualName, ...] = ()
     ) -> _View:
-        def slot(selector: Any, permits: bool, evidence: Evidence = None) -> int:
+        def slot(selector: Any, allows: bool, evidence: Evidence = None) -> int:
             if not selector:
                 return 0
             seen: dict[str, Any] = {"own": own, "acts": acts, "virtual_names": virtual_names}
-            made = Slot(selector, scope, permits=permits, evidence=evidence, **seen)
+            made = Slot(selector, scope, allows=allows, evidence=evidence, **seen)
             self._slots.append(made)
             return 1 << (len(self._slots) - 1)
 
-        free = slot(self.net.free_tools, permits=True)
-        named = sum(slot(t.tools, permits=False) for t in self.net.transitions)
-        admits = tuple(
-            slot(t.tools, permits=True, evidence="success" if t.deferred else None) for t in self.net.transitions
+        free = slot(self.net.free_tools, allows=True)
+        named = sum(slot(t.tools, allows=False) for t in self.net.transitions)
+        allows = tuple(
+            slot(t.tools, allows=True, evidence="success" if t.deferred else None) for t in self.net.transitions
         )
-        return _View(free, named, admits)
+        return _View(free, named, allows)
 
     def _views_of(self, call: EvaluatedCall | None, mask: int) -> Iterator[tuple[_View, int]]:
         """The net under each name of a call, with the slots it matches there. Raises as the mapper does."""
@@ -299,9 +299,9 @@ class NetMachine(Machine, evaluates=Net):
 
     def _named_by_mapper(self, call: Subject) -> bool:
         """Whether the net must evaluate a call because of its mapper's answer or error."""
-        judged: Any = call
+        evaluated: Any = call
         try:
-            return any(mask & view.named for view, mask in self._views_of(judged, 0))
+            return any(mask & view.named for view, mask in self._views_of(evaluated, 0))
         except Exception:
             return True
 
@@ -354,7 +354,7 @@ class NetMachine(Machine, evaluates=Net):
         """The cause of a denial: a token that another call can give, that is used up, or that never existed."""
         given = {place for transition in self.net.transitions for place in transition.outputs}
         views = self._views_of(call, mask)
-        covering = [n for view, met in views for n, admits in enumerate(view.admits) if met & admits]
+        covering = [n for view, met in views for n, allows in enumerate(view.allows) if met & allows]
         lacking = [
             {place for place in self.net.transitions[n].inputs if not marking.get(place)} - given
             for n in covering
@@ -389,7 +389,7 @@ class NetMachine(Machine, evaluates=Net):
             return None
         for transition in transitions:
             answer = isolated(self.validate, call.own, transition, state)
-            found = refusal(
+            found = denial(
                 answer,
                 expected=f"transition `{transition.name}` to be valid",
                 otherwise="the validator refused",
@@ -408,11 +408,11 @@ class NetMachine(Machine, evaluates=Net):
         for view, met in self._views_of(call, mask):
             if met & view.free or not met & view.named:
                 continue
-            admits = view.admits
-            if firing and any(met & admits[n] for n in firing):
+            allows = view.allows
+            if firing and any(met & allows[n] for n in firing):
                 continue
             for n in self._order:
-                if met & admits[n] and self._enabled(left, n):
+                if met & allows[n] and self._enabled(left, n):
                     self._consume(left, n)
                     firing.append(n)
                     break
@@ -488,7 +488,7 @@ class NetMachine(Machine, evaluates=Net):
         self.finish(state, call.id, failed=True)
         return None
 
-    def refuses_all(self, state: NetState, sure: int, maybe: int, now: int, ahead: EvaluatedCall) -> bool:
+    def denies_all(self, state: NetState, sure: int, maybe: int, now: int, ahead: EvaluatedCall) -> bool:
         """The tool's own name, or its portable one, is blocked whatever the input."""
         if state.overrun and sure & self.restricts:
             return True
@@ -497,7 +497,7 @@ class NetMachine(Machine, evaluates=Net):
     def _closed(self, state: NetState, sure: int, maybe: int, view: _View) -> bool:
         if maybe & view.free or not sure & view.named:
             return False
-        return not any(maybe & view.admits[n] and self._enabled(state.marking, n) for n in self._order)
+        return not any(maybe & view.allows[n] and self._enabled(state.marking, n) for n in self._order)
 
     def equivalence_key(self, state: NetState, now: int, turn: int = 1, in_flight: int = 0) -> Hashable:
         """The tokens of each place, up to a bound, and the deferred transitions of each running call."""

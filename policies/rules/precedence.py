@@ -111,8 +111,8 @@ class BeforeMachine(Machine, evaluates=Before):
     def __init__(self, rule: Before, scope: NameScope) -> None:
         self._asks = asks_person(rule.first)
         self.on_start = rule.first_must == "started"
-        first = Slot(calls_in(rule.first), scope, permits=True, evidence="call" if self.on_start else "success")
-        self.slots = (first, Slot(rule.then, scope, permits=False))
+        first = Slot(calls_in(rule.first), scope, allows=True, evidence="call" if self.on_start else "success")
+        self.slots = (first, Slot(rule.then, scope, allows=False))
         self.outcomes, self.starts = (0, FIRST) if self.on_start else (FIRST, 0)
 
     def evaluate(self, state: BeforeState, call: EvaluatedCall, mask: int, now: int) -> Finding | None:

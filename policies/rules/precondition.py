@@ -194,7 +194,7 @@ class PreconditionMachine(Machine, evaluates=Precondition):
                 found.add((test.number, "", None))
         return frozenset(found), min(turn, max(self._turns, default=-1) + 1)
 
-    def refuses_all(self, state: PreconditionState, sure: int, maybe: int, now: int, ahead: EvaluatedCall) -> bool:
+    def denies_all(self, state: PreconditionState, sure: int, maybe: int, now: int, ahead: EvaluatedCall) -> bool:
         return bool(sure & TOOL) and not all(self._holds(r, state, ahead, PriorTest.meetable) for r in self.requires)
 
     def _words(self, requirement: Requirement) -> str:

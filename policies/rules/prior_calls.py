@@ -35,7 +35,7 @@ more, the latest one is unknown.
 
 class EvidenceItem(msgspec.Struct, kw_only=True, omit_defaults=True):
     """One earlier call: the items of `prior` that it met, and whether its output meets the conditions that do not
-    depend on the judged call. For those that do, it keeps its input (`also` by portable names) and output. `keys`
+    depend on the evaluated call. For those that do, it keeps its input (`also` by portable names) and output. `keys`
     counts its index entries, `missed` are the conditions that its output did not meet.
     """
 
@@ -84,7 +84,7 @@ class PriorTest:
         self.pick = requirement.pick
         self.same = requirement.same
         evidence: Evidence = "success" if self.must == "completed" else "call"
-        self.slots = tuple(Slot(without_references(item), scope, permits=True, evidence=evidence) for item in items)
+        self.slots = tuple(Slot(without_references(item), scope, allows=True, evidence=evidence) for item in items)
         self.mask = sum(1 << (first_slot + n) for n in range(len(items)))
         wheres = {1 << (first_slot + n): _with_references(item) for n, item in enumerate(items)}
         self._now = _Fitness(wheres, requirement.output, scope, ahead=False)
@@ -137,7 +137,7 @@ class PriorTest:
                 del evidence.items[dropped]
 
     def met(self, evidence: PriorEvidence, call: EvaluatedCall) -> bool:
-        """Whether an earlier call serves the judged one."""
+        """Whether an earlier call serves the evaluated one."""
         return any(self._now.good(item, call) for item in self._bound(evidence, call))
 
     def missed(self, evidence: PriorEvidence, call: EvaluatedCall) -> list[dict[str, Any]]:
@@ -148,11 +148,11 @@ class PriorTest:
         return [found for item in bound for found in item.missed]
 
     def _failing(self, output: Any, call: Facts) -> list[dict[str, Any]]:
-        found = explained(self._conditions, output, call, permits=True, loose=False, expand=self._expand)
+        found = explained(self._conditions, output, call, allows=True, loose=False, expand=self._expand)
         return [each for each in found if not each["holds"]]
 
     def _bound(self, evidence: PriorEvidence, call: EvaluatedCall) -> list[EvidenceItem]:
-        """The earlier calls that the judged one is bound to, one of which must meet the requirement."""
+        """The earlier calls that the evaluated one is bound to, one of which must meet the requirement."""
         keys = _keys([now(call.input) for now, _ in self._values])
         if not keys or self._is_incomplete(evidence):
             return []
@@ -191,12 +191,12 @@ class PriorTest:
 
 
 class _Fitness:
-    """Whether an earlier call fits the judged one, input and output; with `ahead`, for some input."""
+    """Whether an earlier call fits the evaluated one, input and output; with `ahead`, for some input."""
 
     def __init__(
         self, wheres: Mapping[int, Sequence[Condition]], output: Sequence[Condition], scope: NameScope, *, ahead: bool
     ) -> None:
-        compiled = partial(compile_conditions, permits=True, ahead=ahead, expand=scope.expand)
+        compiled = partial(compile_conditions, allows=True, ahead=ahead, expand=scope.expand)
         self.later = {bit: compiled(where, loose=True) if where else None for bit, where in wheres.items()}
         self.output = compiled(output, loose=False) if output else None
 
@@ -216,7 +216,7 @@ class _Fitness:
 
 
 def without_references(item: str | ToolWhere) -> str | ToolWhere:
-    """An item of a selector without the conditions that depend on the judged call."""
+    """An item of a selector without the conditions that depend on the evaluated call."""
     if isinstance(item, str):
         return item
     return ToolWhere(tool=item.tool, where=tuple(c for c in item.where if not has_references([c])))

@@ -95,8 +95,8 @@ class ProvenanceMachine(Machine, evaluates=Provenance):
 
     def __init__(self, rule: Provenance, scope: NameScope) -> None:
         sources = [source for source in rule.from_ if isinstance(source, Source)]
-        supplying = (Slot(source.tool, scope, permits=True, evidence="success") for source in sources)
-        self.slots = (Slot(rule.tool, scope, permits=False), *supplying)
+        supplying = (Slot(source.tool, scope, allows=True, evidence="success") for source in sources)
+        self.slots = (Slot(rule.tool, scope, allows=False), *supplying)
         self.from_user = len(sources) < len(rule.from_)
         self.outcomes = sum(TOOL << (n + 1) for n in range(len(sources)))
         self._path = rule.path

@@ -16,7 +16,7 @@ from ..values.amounts import counted
 from ..values.foreign_code import isolated
 from ..values.model_base import Issue
 from .machine import BOUND, EvaluatedCall, Finding, Machine, RuleState, ToolReturn, slots_of
-from .rule import CheckAnswer, Profile, Rule, names, refusal
+from .rule import CheckAnswer, Profile, Rule, denial, names
 
 
 class PastCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -168,14 +168,14 @@ class CheckMachine(Machine, evaluates=Check):
         context = _context(state, call)
         return lambda tool_call: self.check(tool_call, context)
 
-    def refuses_all(self, state: CheckState, sure: int, maybe: int, now: int, ahead: Any) -> bool:
+    def denies_all(self, state: CheckState, sure: int, maybe: int, now: int, ahead: Any) -> bool:
         """Whether `narrows` rules the tool out; no answer if it raises."""
         if self.narrows is None or not sure & TOOL:
             return False
         try:
             return isolated(self.narrows, ahead.name, _context(state, ahead)) is False
         except Exception:
-            return False  # a tool that could still be called stays in sight, and the gate judges its calls
+            return False  # a tool that could still be called stays in sight, and the gate decides on its calls
 
     def evaluate(self, state: CheckState, call: EvaluatedCall, mask: int, now: int) -> Finding | None:
         if len(state.calls) >= BOUND:
@@ -194,7 +194,7 @@ class CheckMachine(Machine, evaluates=Check):
             if inspect.iscoroutine(answer):
                 answer.close()
             raise TypeError("the check returned something to be awaited: write it with `async def`")
-        return refusal(answer, expected="the check to agree", otherwise="the check refused")
+        return denial(answer, expected="the check to agree", otherwise="the check refused")
 
     def started(self, state: CheckState, call: EvaluatedCall, mask: int, now: int) -> None:
         self._note(state, PastCall(id=call.id, name=call.name, input=call.input, turn=call.turn))

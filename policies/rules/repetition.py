@@ -174,7 +174,7 @@ class CircuitBreaker(Rule, tag="circuit_breaker", frozen=True):
     consecutive: Positive | None = None
     total: Positive | None = None
 
-    refuses_later = True
+    denies_later = True
 
     def problems(self) -> Iterator[Issue]:
         yield from super().problems()

@@ -132,7 +132,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
         restricts: The calls that it may deny.
         evidence: The calls that satisfy something.
         others: Other calls that it looks at.
-        admits: The calls that it allows, by their own names; it denies all others.
+        allows: The calls that it allows, by their own names; it denies all others.
         of_other_calls: The selectors in which no operand can refer to the evaluated call's input; if not given, those
             of evidence and others.
         obligation: The calls that must have happened by the end, whatever the values of its `key`.
@@ -151,7 +151,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     restricts: tuple[Selector, ...] = ()
     evidence: tuple[Selector, ...] = ()
     others: tuple[Selector, ...] = ()
-    admits: tuple[Selector, ...] = ()
+    allows: tuple[Selector, ...] = ()
     of_other_calls: tuple[Selector, ...] | None = None
     obligation: Obligation | None = None
     requires_attempts: bool = False
@@ -165,7 +165,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
 
     def all(self) -> tuple[Selector, ...]:
         """Its selectors."""
-        return (*self.admits, *self.others, *self.evidence, *self.restricts)
+        return (*self.allows, *self.others, *self.evidence, *self.restricts)
 
     @property
     def unevaluated(self) -> tuple[Selector, ...]:
@@ -245,8 +245,8 @@ class Rule(Statement, frozen=True, kw_only=True, tag_field="type"):
     """Why it can have no `key`."""
     person: ClassVar[str] = ""
     """The field that accepts a person's approval in place of a call."""
-    refuses_later: ClassVar[bool] = False
-    """Whether what it finds once refuses every later call."""
+    denies_later: ClassVar[bool] = False
+    """Whether what it finds once denies every later call."""
 
     @property
     def type(self) -> str:
@@ -265,7 +265,7 @@ class Rule(Statement, frozen=True, kw_only=True, tag_field="type"):
                 yield (), f"`arg` in what `{self.type}` says of {names(item.tool)}: no call is being evaluated there"
         for name in _selectors(type(self)):
             selector = getattr(self, name)
-            if selector or not profile.admits:  # an empty allow list is preflight's to refuse
+            if selector or not profile.allows:  # an empty allow list is preflight's to reject
                 yield from selector_problems(selector, (name,), person=name == self.person)
 
     def inputs(self) -> Iterator[tuple[Selector, str]]:
@@ -316,7 +316,7 @@ CheckAnswer: TypeAlias = bool | str | Refuse | None
 """None or True: the call may run. False, a text that says why, or `Refuse`: it may not."""
 
 
-def refusal(answer: Any, *, expected: str, otherwise: str, details: dict[str, Any] | None = None) -> Finding | None:
+def denial(answer: Any, *, expected: str, otherwise: str, details: dict[str, Any] | None = None) -> Finding | None:
     """The finding for a check's answer; None if the call may run. `otherwise` says what happened, if the answer does
     not say why.
     """

@@ -114,7 +114,7 @@ class SequenceMachine(Machine, evaluates=Sequence):
     def _view(self, rule: Sequence, scope: NameScope, *, own: bool, virtual_names: tuple[VirtualName, ...]) -> int:
         """Add the slots of one name; returns where they begin."""
         at = len(self.slots)
-        made = (Slot(t, scope, permits=False, own=own, virtual_names=virtual_names) for t in rule.tools)
+        made = (Slot(t, scope, allows=False, own=own, virtual_names=virtual_names) for t in rule.tools)
         self.slots = (*self.slots, *made)
         return at
 
@@ -159,7 +159,7 @@ class SequenceMachine(Machine, evaluates=Sequence):
     def finding_at_end(self, state: SequenceState) -> Finding | None:
         return self._finding(state, "the session ended") if 0 < state.reached < self.length else None
 
-    def refuses_all(self, state: SequenceState, sure: int, maybe: int, now: int, ahead: EvaluatedCall) -> bool:
+    def denies_all(self, state: SequenceState, sure: int, maybe: int, now: int, ahead: EvaluatedCall) -> bool:
         """The tool can only be a member too early, or strict and under way, is not the next."""
         if state.reached == self.length:
             return False

@@ -1,6 +1,6 @@
 """Interpreters of files, awk and sed: what they run by options, modules, scripts and input, and what they write.
 
-A script is judged by its name and its words. Code in words, or on the input, is dynamic.
+A script is known by its name and its words. Code in words, or on the input, is dynamic.
 """
 
 import os

@@ -1,6 +1,6 @@
 """The characters of a command line as words and operators, as bash and dash read them.
 
-Only syntax that both read alike, or that dash rejects, is accepted; everything else cannot be judged.
+Only syntax that both read alike, or that dash rejects, is accepted; everything else is dynamic.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Options of programs, as their manuals spell them; the files that options and operands have a program write, besides
 what its name says (`sort -o f`, `tee f`, `git diff --output=f`); programs that run nothing which their words name.
 
-`cp`, `tar` or `touch` write by their nature: they are judged by their name.
+`cp`, `tar` or `touch` write by their nature: their name decides.
 """
 
 import re

@@ -2,7 +2,7 @@
 
 A command that a program is given is read. Code in another language, or a command given in a way that is not read
 here, is dynamic. An unknown program may run the command among its words. What a program runs by itself (its own
-files, hooks, configuration) is not in the line: the program is judged by its name.
+files, hooks, configuration) is not in the line: the program's name decides.
 """
 
 import os

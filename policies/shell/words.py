@@ -12,7 +12,7 @@ NAME = "[A-Za-z_][A-Za-z0-9_]*"
 """The name of a variable or a function, as a regular expression."""
 
 DYNAMIC = "dynamic"
-"""The name of a command that is known only when it runs; a condition that permits may name it: `dynamic make`."""
+"""The name of a command that is known only when it runs; a condition that allows may name it: `dynamic make`."""
 
 ANYTHING = "(?s:.*)"
 NUMBER = "[0-9]*"

@@ -103,7 +103,7 @@ class Clause(NamedTuple):
         return self.scope.patterns(*selectors)
 
     def machine(self) -> Machine:
-        """The machine that judges it, whatever the values of its `key`."""
+        """The machine that evaluates it, whatever the values of its `key`."""
         return self.record.compile(self.scope)
 
     def abstractions(self) -> Iterator[Machine]:
@@ -115,7 +115,7 @@ class Clause(NamedTuple):
         return f"`{self.id}`: {self.profile.words}"
 
     @property
-    def refuses(self) -> bool:
+    def denies(self) -> bool:
         """Whether its action keeps a call from running."""
         return STRICTNESS[self.action] >= STRICTNESS["deny"]
 
@@ -133,7 +133,7 @@ class Clause(NamedTuple):
     @property
     def binds(self) -> bool:
         """Whether no run can bypass it."""
-        return self.refuses and self.always
+        return self.denies and self.always
 
 
 def clauses_of(policy: Policy) -> tuple[Clause, ...]:

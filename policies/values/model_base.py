@@ -117,7 +117,7 @@ def also_of(value: Any) -> Mapping[str, list[Any]]:
 
 
 UNCLEAR: Final = "(not known: not all of the call's input is understood)"
-"""Stands among values of which nobody knows all: no condition permits it, every other holds for it."""
+"""Stands among values of which nobody knows all: no condition allows it, every other holds for it."""
 
 
 def has_unclear(values: Sequence[Any]) -> bool:

@@ -1,7 +1,7 @@
 """Paths into JSON: the subset of RFC 9535 that the policy language spells.
 
 `$`, `.key`, `['key']`, `[0]`, `[-1]`, `[*]`, `[?@.key == literal]`. A path gives zero or more values; `[*]` of
-a lone value is that value, so `to: "a@x"` and `to: ["a@x"]` are judged alike.
+a lone value is that value, so `to: "a@x"` and `to: ["a@x"]` are evaluated alike.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import msgspec
 from proctor.policies import events as ev
 from proctor.policies.errors import Enforcement, Violation
 from proctor.policies.events.calls import LimitWarning, ToolCall, call_of, input_digest
-from proctor.policies.monitor.violations import REFUSES_LATER
+from proctor.policies.monitor.violations import DENIES_LATER
 from proctor.policies.policy import Approval, ApprovalScope
 from proctor.policies.rules.per_key import KEY_SHOWN
 from proctor.policies.values.model_base import UNCLEAR
@@ -150,7 +150,7 @@ def reach(violation: Violation, *, gates_all: bool) -> EnforcementReach:
         return "signal"
     if violation.action != "deny" or violation.unpreventable == "warn":
         return "record"
-    return "record" if gates_all and violation.kind in REFUSES_LATER else "escalate"
+    return "record" if gates_all and violation.kind in DENIES_LATER else "escalate"
 
 
 def labelled(violation: Violation, enforcement: Enforcement) -> Violation:

@@ -42,7 +42,7 @@ class _Checker:
         self.stack = [_forgetful(part) for part in product.stack]
         self.property = _forgetful(product.rule)
         self.parts = [*self.stack, self.property]
-        self.standard, self.any_refused = product.standard, product.any_refused
+        self.standard, self.any_denied = product.standard, product.any_denied
         self.alike = ending_alike(self.parts, self.calls)
 
     def problems(self) -> Iterator[str]:
@@ -97,13 +97,13 @@ class _Checker:
         what = f"a call of `{call.name}` with {call.input}"
         at = tuple(part.requested(n, call) for part, n in zip(self.parts, at, strict=True))
         level = max((part.level(n, call) for part, n in zip(self.stack, at, strict=False)), default=NOTHING)
-        if (level >= ASK or self.any_refused) and any(part.watches_denial(call) for part in self.parts):
+        if (level >= ASK or self.any_denied) and any(part.watches_denial(call) for part in self.parts):
             refused = [part.denied(n, call) for part, n in zip(self.parts, at, strict=True)]
             where = tuple(n for _, n in refused)
             ends = any(found >= DENY for found, _ in refused[:-1])
             if not ends:
                 yield (where, in_flight), f"{what}, refused,"
-            if ends or self.any_refused:
+            if ends or self.any_denied:
                 yield (where, NONE), f"{what}, refused,"
         if level >= DENY:
             return
@@ -134,7 +134,7 @@ class _Checker:
         """The state after what has happened, if the run goes on; None where that breaks the property."""
         level = max((found for found, _ in outcomes[:-1]), default=NOTHING)
         denying = [part for part, (found, _) in zip(self.stack, outcomes, strict=False) if found >= DENY]
-        if all(part.refuses_later for part in denying):
+        if all(part.denies_later for part in denying):
             wrong = not denying and self._is_wrong(outcomes[-1][0], level)
             yield None if wrong else (tuple(n for _, n in outcomes), in_flight)
 

@@ -294,7 +294,7 @@ def test_the_last_answer_is_explained(session: Any, capsys: pytest.CaptureFixtur
     assert [last["answer"] for last in found] == ["deny", "allow", "allow", "left to the client"]
     assert found[0]["because"][0].startswith("mine/deny-1: `Bash` was requested")
     assert found[1]["because"] == ["allowed by policy `mine`, rule `allow-1`"]
-    assert found[3]["because"] == ["rule `allow-1` admits it by its text, and it is several commands; use `runs`"]
+    assert found[3]["because"] == ["rule `allow-1` allows it by its text, and it is several commands; use `runs`"]
     assert secret not in json.dumps(found)
 
 

@@ -207,7 +207,7 @@ def test_the_graph_of_a_rule_decides_as_the_rule_does(
     state = graph.shared.start
     for number, (name, ok) in enumerate(trace):
         mask = graph.mask(name if name in kinds.names.plain else unnamed, frozenset())
-        admitted = graph.admits(state, mask)
+        admitted = graph.allows(state, mask)
 
         assert step(monitor, number, name, ok) == admitted
         if admitted:

@@ -40,11 +40,11 @@ class About:
 
 
 def is_satisfied(
-    condition: dict[str, Any], doc: Any, *, permits: bool = False, loose: bool = True, about: Any = None
+    condition: dict[str, Any], doc: Any, *, allows: bool = False, loose: bool = True, about: Any = None
 ) -> bool:
     record = msgspec.convert(condition, Condition)
     assert list(record.problems()) == []
-    return compile_conditions([record], permits=permits, loose=loose).holds(doc, about or About())
+    return compile_conditions([record], allows=allows, loose=loose).holds(doc, about or About())
 
 
 DOC: dict[str, Any] = {
@@ -116,7 +116,7 @@ def test_numbers_order_with_numbers_and_text_with_text(left: Any, right: Any, ty
     assert (order(left, right, loose=False), order(left, right, loose=True)) == (typed, loose)
 
 
-@pytest.mark.parametrize(("condition", "doc", "refuses", "permits"), [
+@pytest.mark.parametrize(("condition", "doc", "denies", "allows"), [
     ({"path": "$.a", "equals": 1}, {"a": 1}, True, True),
     ({"path": "$.a[*]", "equals": 1}, {"a": [1, 2]}, True, False),
     ({"path": "$.a", "equals": 1}, {}, False, False),
@@ -150,12 +150,12 @@ def test_numbers_order_with_numbers_and_text_with_text(left: Any, right: Any, ty
     ({"path": "$.a[*]", "equals": 1, "at_least": 2}, {"a": [1, 2]}, False, False),
     ({"any_of": [{"path": "$.a", "equals": 1}, {"path": "$.b", "equals": 1}]}, {"b": 1}, True, True),
 ])  # fmt: skip
-def test_conditions_fail_closed(condition: dict[str, Any], doc: Any, refuses: bool, permits: bool) -> None:
+def test_conditions_fail_closed(condition: dict[str, Any], doc: Any, denies: bool, allows: bool) -> None:
     """To deny, one value is enough. To allow, there must be a value, and all must satisfy the condition."""
-    assert (is_satisfied(condition, doc), is_satisfied(condition, doc, permits=True)) == (refuses, permits)
+    assert (is_satisfied(condition, doc), is_satisfied(condition, doc, allows=True)) == (denies, allows)
 
 
-@pytest.mark.parametrize(("condition", "doc", "input", "refuses", "permits"), [
+@pytest.mark.parametrize(("condition", "doc", "input", "denies", "allows"), [
     ({"path": "$.max", "gte": {"arg": "$.n[*]"}}, {"max": 50}, {"n": [1, 99]}, True, False),
     ({"path": "$.max", "gte": {"arg": "$.n[*]"}}, {"max": 50}, {"n": [1, 9]}, True, True),
     ({"path": "$.max", "gte": {"arg": "$.n[*]"}}, {"max": 50}, {}, True, False),
@@ -165,14 +165,14 @@ def test_conditions_fail_closed(condition: dict[str, Any], doc: Any, refuses: bo
     ({"path": "$.seats", "length": {"arg": "$.seats"}}, {"seats": [1, 2]}, {"seats": "ab"}, True, True),
 ])  # fmt: skip
 def test_an_operand_may_refer_to_the_evaluated_call(
-    condition: dict[str, Any], doc: Any, input: Any, refuses: bool, permits: bool
+    condition: dict[str, Any], doc: Any, input: Any, denies: bool, allows: bool
 ) -> None:
     """Several values are alternatives. To allow, an ordering must hold for all of them."""
     about = About(input)
 
-    assert (is_satisfied(condition, doc, about=about), is_satisfied(condition, doc, permits=True, about=about)) == (
-        refuses,
-        permits,
+    assert (is_satisfied(condition, doc, about=about), is_satisfied(condition, doc, allows=True, about=about)) == (
+        denies,
+        allows,
     )
 
 
@@ -188,8 +188,8 @@ def test_values_dropped_at_the_bound_deny() -> None:
     source = {"output_of": ["find"], "path": "$.id"}
 
     assert is_satisfied({"path": "$.a", "in": source}, {"a": 1}, about=full)
-    assert not is_satisfied({"path": "$.a", "in": source}, {"a": 1}, permits=True, about=full)
-    assert not is_satisfied({"path": "$.a", "not_in": source}, {"a": 1}, permits=True, about=full)
+    assert not is_satisfied({"path": "$.a", "in": source}, {"a": 1}, allows=True, about=full)
+    assert not is_satisfied({"path": "$.a", "not_in": source}, {"a": 1}, allows=True, about=full)
 
 
 def test_every_value_of_a_duplicate_key_is_checked() -> None:
@@ -198,8 +198,8 @@ def test_every_value_of_a_duplicate_key_is_checked() -> None:
     condition = {"path": "$.o.x", "equals": "a"}
 
     assert [is_satisfied(condition, each) for each in (first, last)] == [True, True]
-    assert [is_satisfied(condition, each, permits=True) for each in (first, last)] == [False, False]
-    assert is_satisfied(condition, {"o": '{"x": "a", "x": "a"}'}, permits=True)
+    assert [is_satisfied(condition, each, allows=True) for each in (first, last)] == [False, False]
+    assert is_satisfied(condition, {"o": '{"x": "a", "x": "a"}'}, allows=True)
 
 
 @pytest.mark.parametrize(("condition", "word"), [

@@ -104,7 +104,7 @@ def test_a_command_does_not_match_other_commands() -> None:
 ])  # fmt: skip
 def test_an_allow_list_allows_the_commands_it_names(named: str, line: str) -> None:
     """As written, or with the options spelled differently. `dynamic` names parts known only when the line runs."""
-    assert NamedCommands([named, "python"]).admit(line)
+    assert NamedCommands([named, "python"]).allow(line)
 
 
 @pytest.mark.parametrize(("named", "line"), [
@@ -121,7 +121,7 @@ def test_an_allow_list_allows_the_commands_it_names(named: str, line: str) -> No
 ])  # fmt: skip
 def test_an_allow_list_allows_nothing_else(named: str, line: str) -> None:
     """Neither another command, nor a file that is written, nor an unresolvable part."""
-    assert not NamedCommands([named]).admit(line)
+    assert not NamedCommands([named]).allow(line)
 
 
 @pytest.mark.parametrize("line", [

@@ -74,7 +74,7 @@ class ConfirmedMachine(Machine, evaluates=Confirmed):
     def finding_at_end(self, state: ConfirmedState) -> Finding | None:
         return Finding("a confirmation", "the session ended without one") if state.waits else None
 
-    def refuses_all(self, state: ConfirmedState, sure: int, maybe: int, now: int, ahead: EvaluatedCall) -> bool:
+    def denies_all(self, state: ConfirmedState, sure: int, maybe: int, now: int, ahead: EvaluatedCall) -> bool:
         return bool(sure & TOOL) and state.waits
 
 

@@ -67,7 +67,7 @@ def descriptions_of(clause: dict[str, Any]) -> dict[str, str]:
     (rule,) = policy.rules
     profile = rule.profile()
     roles = {
-        name: value for name in ("restricts", "evidence", "others", "admits") if (value := getattr(profile, name))
+        name: value for name in ("restricts", "evidence", "others", "allows") if (value := getattr(profile, name))
     }
     named = {
         "words": profile.words,
