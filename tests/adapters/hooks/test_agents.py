@@ -710,6 +710,27 @@ def test_a_codex_patch_that_does_not_apply_has_failed_before_the_next_call(agent
     assert ends[:4] == [*(["tool_call_failed"] * 3), "tool_call_denied"]
 
 
+@pytest.mark.parametrize("agent", ["codex", "opencode"], indirect=True)
+def test_a_session_that_is_compacted_keeps_its_counts(agent: Any) -> None:
+    """In the same run: what the agent tells its model then is no prompt."""
+    agent.install(policy="{name: p, on_violation: deny, limits: {max_tool_calls: {max: 2, action: deny}}}")
+    calls = [agent.shell(f"touch f{number}") for number in range(4)]
+    if agent.name == "codex":
+        agent.config = ("-c", "model_auto_compact_token_limit=1000")
+        for number in range(4):
+            agent.api.reply(agent.api.shell(f"c{number}", f"touch f{number}"), used=(5000, 20))
+        agent.run()
+        compacted = "Another language model started to solve this problem" in json.dumps(agent.api.requests)
+    else:
+        agent.api.otherwise = [{}, *({"calls": [call]} for call in calls[1:])]
+        agent.started(*agent.words, str(acp_bench.scene({"calls": calls[:1], "used": (500_000, 20)})))
+        compacted = "Continue if you have next steps" in json.dumps(agent.api.requests)
+
+    assert compacted
+    assert sorted(file.name for file in agent.cwd.iterdir()) == ["f0", "f1"]
+    assert recorded(agent.store, "run_started", "tool_call_denied")[:2] == ["run_started", "tool_call_denied"]
+
+
 @only_codex
 def test_tokens_of_codex_count_before_the_next_call(agent: Any) -> None:
     """Including those of the response with the call: 120 each, of 300."""

@@ -266,6 +266,21 @@ def test_a_hook_that_cannot_start_denies(tmp_path: Path, agent: str) -> None:
     assert json.loads(words[-1]) == {"tenant": "a b"}
 
 
+def test_a_session_that_is_compacted_keeps_its_counts(governed: Any) -> None:
+    """In the same run: the summary is no prompt."""
+    api = governed.api
+    governed.govern("{name: p, on_violation: deny, limits: {max_tool_calls: {max: 2, action: deny}}}")
+    governed.env |= {"CLAUDE_AUTOCOMPACT_PCT_OVERRIDE": "5", "CLAUDE_CODE_AUTO_COMPACT_WINDOW": "200000"}
+    summary = api.text(f"<summary>{'It touched a file. ' * 40}</summary>")
+    api.say(api.reply(api.bash("touch f0"), input_tokens=195_000), api.reply(summary))
+    api.say(*(api.reply(api.bash(f"touch f{number}")) for number in range(1, 4)), api.reply(api.text("done")))
+    governed.run()
+
+    assert "It touched a file" in str(api.requests[-1]["messages"][0])
+    assert sorted(file.name for file in governed.cwd.glob("f*")) == ["f0", "f1"]
+    assert recorded(governed.store, "run_started") == ["run_started"]
+
+
 def test_a_hook_that_fails_in_any_way_denies(governed: Any) -> None:
     """With any exit code, and if it can't even start: the client is configured to treat a failure as a denial."""
     api = governed.api
