@@ -251,6 +251,7 @@ def _amount(input: UsedInput) -> Entry | None:
     if disturbed:
         usual = with_headroom([amount for session, amount in most.items() if session not in disturbed])
         about = f"`{input.path}` up to {bound:,.15g}, which one session alone asks for; without it, {usual:,.15g}"
+        input = input._replace(uses=[use for use in input.uses if use.session in disturbed])
     return input.where([{"path": input.path, "gte": 0, "lte": bound}], about, disturbed, stops=bound + 1)
 
 

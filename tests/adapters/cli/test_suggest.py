@@ -166,6 +166,17 @@ def test_each_entry_has_its_evidence_and_rare_ones_are_marked(learnt: Any, place
     assert "# `find_order` before `refund`: 12 sessions" in text
 
 
+def test_an_amount_that_one_session_alone_asks_for_is_rare(cli: Any, place: Path) -> None:
+    """It may be an attacker's: a person looks at it, with the amount that would do for the others."""
+    place.joinpath("seen.jsonl").write_text("\n".join(json.dumps(payment(n)) for n in (*range(40), 999_990)))
+    learnt = cli("suggest", "seen.jsonl").out
+
+    assert (
+        "`$.amount` up to 1,000,000, which one session alone asks for; without it, 94: RARE: 1 session, 1 call;"
+        in learnt
+    )
+
+
 def test_the_figures_of_limits_are_whole(cli: Any, place: Path) -> None:
     """Millions of tokens are not written with an exponent."""
     sessions = [payment(n) for n in range(4)]
