@@ -151,9 +151,11 @@ class OperatorService:
         """How many calls of a session ran."""
         return sum(run.calls for run in await self.store.runs(session_id=session_id, limit=_RUNS_COUNTED))
 
-    async def approvals(self, limit: int = MOST_COUNTED) -> views.ApprovalList:
-        """The calls that wait for a person, oldest first; how many wait is counted up to a bound."""
-        stored = await self.store.approvals(limit=max(limit, MOST_COUNTED))
+    async def approvals(self, limit: int = MOST_COUNTED, *, run_id: str | None = None) -> views.ApprovalList:
+        """The calls, of one run or of all, that wait for a person, oldest first; how many wait is counted up to a
+        bound.
+        """
+        stored = await self.store.approvals(run_id=run_id, limit=max(limit, MOST_COUNTED))
         shown = [await self.view(approval) for approval in stored[:limit]]
         return views.ApprovalList(approvals=tuple(shown), total=len(stored))
 

@@ -25,8 +25,9 @@ Words = Annotated[str, msgspec.Meta(max_length=10_000)]
 
 
 class ApprovalQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How many approvals to list, oldest first."""
+    """A filter for approvals: `run` is the id of a run, the beginning of one, or `last`."""
 
+    run: str | None = None
     limit: Limit = 100
 
 
@@ -50,7 +51,9 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 @operation("GET", "/api/approvals", views.ApprovalList, query=ApprovalQuery)
 async def approvals(request: ApiRequest) -> views.ApprovalList:
     """The calls that wait for a person, oldest first."""
-    return await request.service.approvals(request.query.limit)
+    query: ApprovalQuery = request.query
+    run = await request.service.run_named(query.run) if query.run is not None else None
+    return await request.service.approvals(query.limit, run_id=run.run_id if run else None)
 
 
 @operation("GET", _ONE, views.ApprovalView)

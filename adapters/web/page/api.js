@@ -1,4 +1,4 @@
-// What is asked of the server. The token stays in this tab, in memory of its session; on a phone, in that of the page.
+// Requests to the server. The token is kept for this tab; on a device that stays signed in, for every tab.
 
 import { parsed } from "./format.js";
 
@@ -11,7 +11,7 @@ export class Refused extends Error {
   }
 }
 
-/** A part of an address, as it stands where it is none. */
+/** A part of an address, decoded; as it is if it cannot be decoded. */
 export function decoded(part) {
   try {
     return decodeURIComponent(part);
@@ -20,7 +20,7 @@ export function decoded(part) {
   }
 }
 
-/** Moves the token out of the address, where it must not stay; whether there is one now. */
+/** Moves the token out of the address, where it must not stay; returns whether there is one now. */
 export function adoptToken() {
   const found = /^#(token|phone)=(.+)$/.exec(location.hash);
   if (found) {
@@ -30,7 +30,7 @@ export function adoptToken() {
   return token() !== null;
 }
 
-/** `stays`: also for tabs that are opened later on this device, as links in notifications are. */
+/** `stays`: keep it also for tabs that are opened later on this device, such as those of links in notifications. */
 export function setToken(given, { stays = false } = {}) {
   sessionStorage.setItem(KEPT, given);
   if (stays) localStorage.setItem(KEPT, given);
@@ -70,7 +70,7 @@ export async function get(path, options = {}) {
   return (await request(path, options)).json();
 }
 
-/** The same with whole numbers as they are written: for what is shown, and not calculated with. */
+/** Like `get`, with large whole numbers unrounded: for values that are shown, not calculated with. */
 export async function getExact(path) {
   return parsed(await (await request(path)).text());
 }
@@ -80,8 +80,8 @@ export async function post(path, body) {
 }
 
 /**
- * Server-sent events, one after another, also over lost connections: each is asked for behind the last one.
- * `onState` is told "live" and "lost".
+ * Server-sent events, one after another. A lost connection is made again, and continues after the last event.
+ * `onState` is called with "live" and "lost".
  */
 export async function* follow(path, { signal, onState = () => {} } = {}) {
   let last = null;

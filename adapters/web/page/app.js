@@ -1,4 +1,4 @@
-// Which view is shown, kept up to date while anything changes in the store.
+// Chooses the view, and keeps it up to date with the store.
 
 import { Refused, adoptToken, decoded, follow, forgetToken, get, pause, setToken } from "./api.js";
 import { Approvals } from "./approvals.js";
@@ -58,9 +58,9 @@ function showLink(state) {
   link.textContent = state && (state === "live" ? "live" : "reconnecting…");
 }
 
-/** Everything is asked again when something was stored, but not more often than people can see. */
+/** Loads everything again when something was stored, but not more often than people can see. */
 async function keepUp() {
-  following.abort(); // that of whoever was signed in here before
+  following.abort(); // the stream of whoever was signed in here before
   const { signal } = (following = new AbortController());
   for await (const _ of follow("/api/changes", { signal, onState: showLink })) {
     const began = performance.now();
@@ -156,7 +156,7 @@ window.addEventListener("hashchange", () => {
     start();
   } else if (me) {
     open();
-    if (document.activeElement === document.body) main.focus({ preventScroll: true }); // what had the focus is gone
+    if (document.activeElement === document.body) main.focus({ preventScroll: true }); // the element with the focus is gone
   }
 });
 if (adoptToken()) start();

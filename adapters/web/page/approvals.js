@@ -42,7 +42,7 @@ export class Approvals {
     if (this.id) await this.lead();
   }
 
-  /** To the card that the link names, or to what became of it. */
+  /** Shows the card that the link names, or what became of its approval. */
   async lead() {
     const card = this.cards.shown.get(this.id);
     if (card && !this.led) {
@@ -71,7 +71,7 @@ export class Approvals {
     (this.list.children[index] ?? document.getElementById("main")).focus();
   }
 
-  /** Keys of this view; whether one was meant. */
+  /** Handles a key; returns whether it has a meaning in this view. */
   key(key) {
     const now = this.index(document.activeElement);
     const last = this.list.children.length - 1;
@@ -87,7 +87,7 @@ export class Approvals {
   }
 }
 
-/** Gives the cards that are gone. A second tap, meant for a card that is gone, answers none that moved under the finger. */
+/** Returns the cards that are gone. For a moment the others take no taps: a second tap on a card that is gone must not answer the one that moved there. */
 export function showCards(cards, approvals) {
   const before = [...cards.parent.children];
   const gone = cards.show(approvals);
@@ -107,14 +107,14 @@ async function outcome(id) {
   return [h("code", {}, call.name), ` ${what}${by ? ` by ${by}` : ""}.`];
 }
 
-/** Of cards that are gone: what others answered, elsewhere, is reported. */
+/** Reports what became of cards that are gone, unless this page answered them. */
 export async function reportOthers(cards) {
   for (const { approval, sent } of cards) {
     if (sent) continue;
     try {
       toast(await outcome(approval.approval_id));
     } catch {
-      // it was pruned, or nobody can say
+      // it was pruned, or the server does not answer
     }
   }
 }

@@ -1,4 +1,4 @@
-// A call made readable: commands with their parts, edits as lines, the rest by name; and always the whole input.
+// A call made readable: commands with their parts, edits as lines, the other arguments by name, and the whole input.
 
 import { h, sentence } from "./dom.js";
 import { counted, json, text } from "./format.js";
@@ -66,7 +66,7 @@ function rest(values) {
   );
 }
 
-/** A text; a long one scrolls, below its length, so that the answer stays within reach. */
+/** A text; a long one scrolls, with its length above, so that the buttons stay within reach. */
 function bounded(whole) {
   if (whole.length <= LONG) return h("pre", {}, whole);
   const length = counted(whole.length, "character");

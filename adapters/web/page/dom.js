@@ -3,7 +3,7 @@
 const HIDDEN = /(?!(?<=\p{Extended_Pictographic})\ufe0f)[\p{C}\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}\u2800]/gu;
 const BLANKS = /\p{Zs}/gu;
 
-/** Text as it may be shown: what is invisible, or reorders what stands beside it, shows as its escape; but not what makes a picture of a symbol. */
+/** Text that is safe to show: characters that are invisible or reorder their neighbours become escapes, except the one that makes a symbol an emoji. */
 export function visible(text) {
   return String(text)
     .replace(HIDDEN, (c) => (c === "\n" || c === "\t" ? c : escaped(c)))
@@ -38,20 +38,20 @@ function nodes(children) {
     .map((child) => (child instanceof Node ? child : document.createTextNode(visible(child))));
 }
 
-/** A sentence of ours, what stands in backticks as code. */
+/** A sentence; what is in backticks is shown as code. */
 export function sentence(text) {
   return String(text ?? "")
     .split(/`([^`\n]*)`/)
     .map((part, n) => (n % 2 ? h("code", {}, part) : part));
 }
 
-/** Puts other content into an element. */
+/** Replaces the content of an element. */
 export function fill(element, ...children) {
   element.replaceChildren(...nodes(children));
   return element;
 }
 
-/** A list whose elements stay while their items do, so that focus, open details and typed words stay too. */
+/** A list that keeps the element of each item that stays, and with it the focus, open details and typed words. */
 export class Keyed {
   constructor(parent, key, make) {
     Object.assign(this, { parent, key, make, shown: new Map() });
@@ -75,7 +75,7 @@ export class Keyed {
   }
 }
 
-/** Tells those who hear the page. */
+/** Tells people who use a screen reader. */
 export function announce(text) {
   document.getElementById("said").textContent = visible(text);
 }
@@ -87,7 +87,7 @@ export function toast(text, { bad = false } = {}) {
   setTimeout(() => message.remove(), bad ? 8000 : 4000);
 }
 
-/** Closes its dialog without a choice. It submits nothing: Enter in a field is for the button that does. */
+/** A button that closes its dialog without a choice. It does not submit: Enter in a field presses the button that does. */
 export function dismiss(text) {
   return h("button", { type: "button", on: { click: (event) => event.target.closest("dialog").close() } }, text);
 }

@@ -45,10 +45,10 @@ export function amount(value, unit) {
 
 export const short = (id) => (id.length > 16 ? id.slice(0, 12) : id);
 
-/** The beginning of a prompt, which may be pages long: a run's timeline has it whole. */
+/** The beginning of a prompt, which may be pages long; the timeline has all of it. */
 export const beginning = (prompt) => (prompt.length > 300 ? `${prompt.slice(0, 300)}…` : prompt);
 
-/** JSON as values; a whole number that this program would round is a BigInt, or says that it is rounded. */
+/** JSON as values. A whole number that JavaScript would round becomes a BigInt; in older browsers, a text that says it is rounded. */
 export function parsed(json) {
   return JSON.parse(json, (key, value, { source } = {}) => {
     if (!Number.isInteger(value) || Number.isSafeInteger(value)) return value;

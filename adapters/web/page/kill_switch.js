@@ -1,4 +1,4 @@
-// The kill switch: what blocks starts stands in a banner on every view; stopping is asked for in a dialog.
+// The kill switch: a banner on every view shows what blocks starts; a dialog stops runs and blocks starts.
 
 import { get, post } from "./api.js";
 import { dismiss, fill, h, openDialog, toast } from "./dom.js";
@@ -34,7 +34,7 @@ export class KillSwitch {
 
   async lift(block) {
     const scope = block.scope === "all" ? { everything: true } : { [block.scope]: block.value };
-    await this.done("/api/switch/lift", scope, "Runs may start again");
+    await this.send("/api/switch/lift", scope, "Runs may start again");
   }
 
   async stop() {
@@ -82,13 +82,13 @@ export class KillSwitch {
     );
     if (chosen !== "stop") return;
     const named = scope.value === "everything" ? { everything: true } : { [scope.value]: name() };
-    const order = { ...named, reason: reason.value.trim(), end_runs: end.checked, block_starts: block.checked };
-    await this.done("/api/switch", order, ({ outcomes }) => (end.checked ? ended(outcomes) : "Starts are frozen"));
+    const command = { ...named, reason: reason.value.trim(), end_runs: end.checked, block_starts: block.checked };
+    await this.send("/api/switch", command, ({ outcomes }) => (end.checked ? ended(outcomes) : "Starts are frozen"));
   }
 
-  async done(path, order, said) {
+  async send(path, command, said) {
     try {
-      const answer = await post(path, order);
+      const answer = await post(path, command);
       toast(typeof said === "string" ? said : said(answer));
     } catch (error) {
       toast(error.message, { bad: true });
@@ -97,7 +97,7 @@ export class KillSwitch {
   }
 }
 
-/** How many runs an order would end; null where there is no such scope. */
+/** How many runs a command would cancel; null if the scope is not valid. */
 async function affected(scope) {
   try {
     return (await get(`/api/switch/affected?${new URLSearchParams(scope)}`)).runs;

@@ -1,4 +1,4 @@
-// Parts that several views have.
+// Parts that several views use.
 
 import { fill, h } from "./dom.js";
 import { amount } from "./format.js";
@@ -15,7 +15,7 @@ export function terms(pairs) {
   return pairs.filter(([, value]) => value).map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value)));
 }
 
-/** Puts a run's status into a pill. */
+/** Shows a run's status in a pill. */
 export function showStatus(pill, run) {
   pill.className = `pill ${run.waiting ? "waits" : run.status}`;
   fill(pill, run.waiting ? "waiting" : run.status);

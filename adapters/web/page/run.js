@@ -1,4 +1,4 @@
-// One run: what it is, its limits as bars, what waits, its timeline, the policies it is under.
+// One run: its facts, limits, waiting calls, timeline and policies.
 
 import { Refused, follow, get, getExact, post } from "./api.js";
 import { Card, showCards, reportOthers } from "./approvals.js";
@@ -83,7 +83,7 @@ export class Run {
     if (n === 1) this.showPolicies();
   }
 
-  /** Follows the events, of the past up to `last` only the latest. */
+  /** Follows the events; of those up to `last`, it shows only the latest. */
   async listen(last) {
     try {
       this.timeline.left.hidden = last <= MOST_EVENTS;
@@ -98,7 +98,7 @@ export class Run {
     }
   }
 
-  /** A link may be older than what is kept. */
+  /** Says that there is no such run: a link may be older than what the store keeps. */
   missing() {
     this.title = "No such run";
     fill(this.element, h("h1", {}, "This run isn't in the store."));
@@ -108,7 +108,7 @@ export class Run {
     const turn = (this.turn = {});
     let found;
     try {
-      found = await Promise.all([get(this.path), this.limitsNow(), getExact("/api/approvals?limit=500")]);
+      found = await Promise.all([get(this.path), this.limitsNow(), getExact(`/api/approvals?limit=500&run=${encodeURIComponent(this.id)}`)]);
     } catch (error) {
       if (error.status !== 404) throw error;
       return this.missing();
@@ -123,9 +123,8 @@ export class Run {
     showStatus(this.pill, run);
     this.cancel.hidden = !(this.me.roles.includes("stop") && ["created", "running", "lost"].includes(run.status));
     this.bars.show(limits);
-    const own = approvals.filter((each) => each.run_id === run.run_id);
-    reportOthers(showCards(this.cards, own));
-    this.waiting.hidden = own.length === 0;
+    reportOthers(showCards(this.cards, approvals));
+    this.waiting.hidden = approvals.length === 0;
     this.tick();
   }
 
@@ -150,7 +149,7 @@ export class Run {
     for (const card of this.cards.shown.values()) card.tick();
   }
 
-  /** None of a run that has not started. */
+  /** The limits; none if the run has not started. */
   async limitsNow() {
     try {
       return (await get(`${this.path}/limits`)).limits;
@@ -160,7 +159,7 @@ export class Run {
     }
   }
 
-  /** Fetched once for the events that are here; again after a failure. */
+  /** The decisions, fetched once for the events that are here; again after a failure. */
   decisions() {
     const asked = (this.explained ??= get(`${this.path}/decisions`).then((found) => found.decisions));
     asked.catch(() => {
@@ -218,7 +217,7 @@ export class Run {
   }
 }
 
-/** How many milliseconds a run took, or has taken until now; null of one that has not started. */
+/** How many milliseconds a run took, or has taken until now; null if it has not started. */
 function timeOf(run) {
   const since = run.started_at ?? run.created_at;
   return run.duration_ms ?? (run.status === "running" && since ? Date.now() - new Date(since) : null);

@@ -55,7 +55,7 @@ export class Runs {
     );
   }
 
-  /** Only the request waits for more letters: pages that are asked for meanwhile stay. */
+  /** Goes back to the first page at once, and asks the server when no more letters come. */
   later() {
     this.limit = PAGE;
     clearTimeout(this.timer);
@@ -108,7 +108,7 @@ function asLimit(budget) {
   return { ...budget, id, title, used, policy: more, scope: "run", exceeded: budget.left === 0 };
 }
 
-/** What is known of a run besides its prompt, in a line. */
+/** A run's agent, id, tenant and labels, on one line. */
 function facts(run) {
   return [run.provider, short(run.run_id), run.tenant, ...labelsOf(run)].filter(Boolean).join(" · ");
 }

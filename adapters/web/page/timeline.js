@@ -1,4 +1,4 @@
-// A run's timeline: a call is one card, from its request to its outcome, with why it was decided so; the rest is lines.
+// A run's timeline: each call is one card, from its request to its outcome, with the reasons; the rest is lines.
 
 import { fill, h, sentence } from "./dom.js";
 import { clock, day, json, oneLine } from "./format.js";
@@ -23,7 +23,7 @@ export class Timeline {
     if (!id) return this.filterRow(this.append(item, line(item)));
     const before = this.calls.get(id)?.call;
     if (!before || (before.over && item.kind === "request")) {
-      if (before) before.until = item.seq; // its id names another call now
+      if (before) before.until = item.seq; // its id is another call's now
       const call = new Call(item, this.explain);
       const row = this.append(item, call.element);
       row.dataset.call = id;
@@ -34,7 +34,7 @@ export class Timeline {
     this.filterRow(row);
   }
 
-  /** Gives the row; the first of too many goes, and a later event of its call begins another. */
+  /** Returns the new row. If there are too many, the first is removed, and a later event of its call starts another. */
   append(item, element) {
     const date = day(item.at);
     if (date && date !== this.day) this.list.append(h("li", { class: "day" }, h("h2", {}, date)));
@@ -65,7 +65,7 @@ export class Timeline {
 
 const BANNERS = ["violation", "limit", "error", "end"];
 
-/** What is about no call, as a line or a banner. */
+/** An item that is not about a call, as a line or a banner. */
 function line(item) {
   const kind = item.kind === "message" ? "message" : BANNERS.includes(item.kind) && item.tone !== "good" ? "refused" : "";
   if (item.kind === "message") {
