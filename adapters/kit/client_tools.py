@@ -340,7 +340,8 @@ AGENTS: Final[dict[str, tuple[Tool, ...]]] = {**HOOKED, **CLIENTS}
 """The tools of every known agent: as its hooks name them if it has no adapter."""
 _IN_BACKGROUND: Final = ("run_in_background", "is_background", "background", "detach")
 """Inputs of commands and subagents with which their call returns at once."""
-_RETURN_AT_ONCE: Final = ("Monitor",)
+RETURN_AT_ONCE: Final = ("Monitor", "spawn_agent", "collaborationspawn_agent")
+"""Tools whose every call only starts what goes on after it."""
 _MOVED: Final = re.compile(
     "Command (running in|is running in|moved to) background|Command was manually backgrounded|"
     "Command .{0,60}was moved to the background|Async agent launched|"
@@ -360,10 +361,11 @@ _STARTERS = frozenset(each.name.casefold() for each in _ALL if not {"bash", "tas
 
 def runs_in_background(name: str, input: Mapping[str, Any], output: Any) -> bool:
     """Whether the command or subagent that a call has started goes on after the call returned, in the background."""
+    if name in RETURN_AT_ONCE:
+        return True
     if name.casefold() not in _STARTERS:
         return False
-    background = any(input.get(each) for each in _IN_BACKGROUND) or input.get("mode") in ("async", "background")
-    if background or name in _RETURN_AT_ONCE:
+    if any(input.get(each) for each in _IN_BACKGROUND) or input.get("mode") in ("async", "background"):
         return True
     if isinstance(output, dict):
         if output.get("backgroundTaskId") or output.get("status") == "async_launched":

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from proctor.policies.events import ToolCallCompleted, ToolCallFailed
 
-from ...kit.client_tools import mcp_output, mcp_tool_name
+from ...kit.client_tools import RETURN_AT_ONCE, mcp_output, mcp_tool_name
 from .session_log import CodexOutput
 
 CodexItem = dict[str, Any]
@@ -166,7 +166,9 @@ def outcome(item: CodexItem) -> ToolCallCompleted | ToolCallFailed:
     call_id, name = str(item.get("id")), tool_name(item)
     if item.get("status") in ("failed", "declined", "interrupted") or item.get("success") is False:
         return ToolCallFailed(tool_call_id=call_id, tool_name=name, error=_error(item))
-    return ToolCallCompleted(tool_call_id=call_id, tool_name=name, tool_output=_output(item))
+    return ToolCallCompleted(
+        tool_call_id=call_id, tool_name=name, tool_output=_output(item), unfinished=name in RETURN_AT_ONCE
+    )
 
 
 def exited(item: CodexItem, text: str) -> CodexItem | None:

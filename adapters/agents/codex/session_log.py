@@ -20,7 +20,7 @@ import msgspec
 
 from proctor.policies import events as ev
 
-from ...kit.client_tools import changes_of, mcp_output, mcp_tool_name
+from ...kit.client_tools import RETURN_AT_ONCE, changes_of, mcp_output, mcp_tool_name
 from ...kit.trace_lines import TraceLines, TraceLog, TraceSession, parsed, text_of, tool_input
 from ...kit.usage_log import LoggedTokens, UsageLog, Used, reading
 
@@ -227,18 +227,18 @@ class _Reader:
         call_id = line.call_id
         if call_id in self._scripts:
             return
-        output = self._outputs[call_id]
+        output, name = self._outputs[call_id], self._names.get(call_id, "")
         if output.running and call_id in self._will_end:
             self._running.add(call_id)
             return
         self.log.end_call(
             call_id,
-            self._names.get(call_id, ""),
+            name,
             output.value,
             at=line.timestamp,
             failed=output.failed,
             refused=output.refused,
-            unfinished=output.running and call_id not in self._status,
+            unfinished=(output.running and call_id not in self._status) or name in RETURN_AT_ONCE,
         )
 
     def _item_completed(self, line: _Line) -> None:

@@ -11,7 +11,14 @@ from codex_bench import MCP_SERVER
 from supervised import RecordingGate
 
 from proctor.policies import Condition, Deny, Limits, Policy, ToolCall, ToolWhere
-from proctor.policies.events import Event, MessageReceived, TokenUsageUpdated, ToolCallFailed, ToolCallStarted
+from proctor.policies.events import (
+    Event,
+    MessageReceived,
+    TokenUsageUpdated,
+    ToolCallCompleted,
+    ToolCallFailed,
+    ToolCallStarted,
+)
 from proctor.supervisor import GateAnswer, PolicyViolationError, run_once
 
 pytestmark = [pytest.mark.anyio, pytest.mark.codex, pytest.mark.usefixtures("patient")]
@@ -93,6 +100,8 @@ async def test_a_subagents_call_is_asked_about_as_part_of_the_call_that_started_
     assert [event.content for event in events if isinstance(event, MessageReceived)] == ["end"]
     started = [event for event in events if isinstance(event, ToolCallStarted)]
     assert [event.tool_name for event in started] == ["spawn_agent", "wait_agent"]
+    completed = [event for event in events if isinstance(event, ToolCallCompleted)]
+    assert [event.tool_name for event in completed if event.unfinished] == ["spawn_agent"]
     reports = [event for event in events if isinstance(event, TokenUsageUpdated)]
     assert sum(report.input_tokens for report in reports) == 3 * 100 + 5000 + 6000
     assert sum(report.output_tokens for report in reports) == 3 * 20 + 500 + 600
