@@ -7,7 +7,7 @@ import os
 import re
 import sys
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from itertools import chain
 from typing import TYPE_CHECKING, Literal
@@ -22,7 +22,7 @@ from proctor.policies.monitor.limit_checker import LimitStatus
 from proctor.policies.values.amounts import amount_in, counted, dollars, figure_in, used_of
 from proctor.supervisor import ApprovalAnswer, ProctorError
 from proctor.supervisor.control.kill_switch import Scope
-from proctor.supervisor.errors import UsageError
+from proctor.supervisor.errors import StoreError, UsageError
 
 from ..kit.display_text import encoded, escape_control, tokens_used, took
 from ..operations.views import ApprovalView, Board, BoardRun, BudgetView
@@ -162,11 +162,12 @@ class Screen:
         self.wanted = ""
         self.scrolled = 0
         self.notice = ""
+        self.outage = ""
         self.left = False
 
     def show(self, board: Board) -> None:
         """The board as it is now. What is selected stays so; once it is gone, what stands in its place is."""
-        before, self.board = self._names(), board
+        before, self.board, self.outage = self._names(), board, ""
         names = self._names()
         if self.selected not in names:
             place = before.index(self.selected) if self.selected in before else 0
@@ -291,7 +292,8 @@ def plain(board: Board) -> Text:
 
 def drawn(screen: Screen, width: int, height: int) -> Text:
     """The screen as exactly `height` lines, none wider than the terminal."""
-    head = [*_head(screen.board, screen.wanted), Text()]
+    stale = [Text(f"not up to date: {escape_control(screen.outage)}", "bold red")] if screen.outage else []
+    head = [*stale, *_head(screen.board, screen.wanted), Text()]
     foot = list(_foot(screen, width))
     height_left = max(height - len(head) - len(foot), 1)
     body = _rows_shown(screen, height_left) if screen.view == "board" else _page_shown(screen, width, height_left)
@@ -420,17 +422,22 @@ class _LiveBoard:
 
     async def read(self) -> None:
         wanted = self.screen.wanted
-        board = await self._service.board(wanted)
-        if wanted == self.screen.wanted:  # otherwise other words were typed meanwhile
+        try:
+            board = await self._service.board(wanted)
+            if wanted != self.screen.wanted:
+                return  # other words were typed meanwhile
             self.screen.show(board)
-            self.draw()
+        except StoreError as error:
+            self.screen.outage = str(error)
+        self.draw()
 
     async def poll(self) -> None:
         token = 0
         while True:
             await self.read()
             await anyio.sleep(_PAUSE_S)
-            token = await self._service.store.wait(token, _POLL_S)
+            with suppress(StoreError):  # the next read says so
+                token = await self._service.store.wait(token, _POLL_S)
 
     async def do(self, question: Question) -> None:
         """Answer an approval or cancel a run, and show the result."""

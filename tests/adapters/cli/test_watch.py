@@ -165,6 +165,20 @@ def test_a_small_terminal_keeps_the_selection_visible(cli: Any, waiting: str, te
     )
 
 
+def test_the_dashboard_outlasts_a_store_that_is_away(cli: Any, waiting: str, terminal: Any, place: Path) -> None:
+    """It says that what it shows is old, until it can read the store again: as while a database restarts."""
+    board = terminal()
+    board.does(("", "1 waiting for a person"))
+    store = place / "state" / "proctor" / "runs.db"
+    store.rename(place / "kept.db")
+    board.until("not up to date: store")
+    assert "1 waiting for a person" in board.text
+    place.joinpath("kept.db").rename(store)
+    board.until("not up to date", gone=True)
+    board.press("q")
+    assert board.ended() == 0
+
+
 def test_a_terminal_without_cursor_control_prints_the_current_state_once(ran: Any, terminal: Any) -> None:
     """As in an editor."""
     board = terminal(TERM="dumb")
