@@ -237,14 +237,38 @@ def answer_text(record: ProofRecord, width: int = WIDTH) -> Text:
 
 
 def calls_text(session: Sequence[Mapping[str, Any]], context: Mapping[str, Any], width: int = WIDTH) -> Text:
-    """A session call by call, and the context that it is in."""
+    """A session call by call, and the context that it is in; of many like calls in a row, the first."""
     text = Text()
     if context:
         text.append(" " * 9)
         append_words(text, f"where the context is {escape_control(encoded(context))}", 9, width)
-    for number, call in enumerate(session, 1):
+    for (number, call), *more in _alike(session):
         _append_call(text, number, call, width)
+        if len(more) > _MOST_ALIKE:
+            text.append(f"{' ' * 8}... {counted(len(more), 'more call')} like it\n", "dim")
+        else:
+            for number, call in more:
+                _append_call(text, number, call, width)
     return text
+
+
+_MOST_ALIKE = 2
+"""So many calls that are like the one before are shown."""
+
+
+def _alike(session: Sequence[Mapping[str, Any]]) -> Iterator[list[tuple[int, Mapping[str, Any]]]]:
+    """The calls of a session with their numbers, those in a row together that read alike."""
+    group: list[tuple[int, Mapping[str, Any]]] = []
+    before = ("", "")
+    for number, call in enumerate(session, 1):
+        words = call_words(call), fate_words(number, call)
+        if group and (call.get("before") or words != before):
+            yield group
+            group = []
+        group.append((number, call))
+        before = words
+    if group:
+        yield group
 
 
 def append_words(text: Text, words: str, indent: int, width: int, style: str = "") -> None:

@@ -11,7 +11,7 @@ import yaml
 
 from proctor.adapters.evaluate import judge_session
 from proctor.adapters.evaluate.counterexamples import session_of
-from proctor.adapters.evaluate.proofs import Prover, SharedTime, record_of
+from proctor.adapters.evaluate.proofs import Prover, SharedTime, calls_text, record_of
 from proctor.adapters.evaluate.rule_proofs import NOT_ASKED, difference_text, differences, sanity
 from proctor.policies import Policy, RunContext, compile_policy, parse_policies, verify
 from proctor.policies.reading import load
@@ -131,6 +131,18 @@ def test_every_difference_is_found_once(question: dict[str, Any]) -> None:
     ]
 
     assert shown == question["differs"]
+
+
+def test_calls_in_a_row_that_are_alike_are_counted() -> None:
+    """A limit of three hundred calls takes no six hundred lines. A call before which something happens is shown."""
+    once: dict[str, Any] = {"tool": "pay", "input": {}, "decision": "allow", "outcome": "completed"}
+    session = [*[once] * 40, {**once, "before": [{"turn": 2}]}, once, {**once, "outcome": "running"}]
+
+    assert calls_text(session, {}).plain.splitlines() == [
+        *("   1. pay()", "        allow, completed", "        ... 39 more calls like it"),
+        *("      turn 2 begins", "  41. pay()", "        allow, completed"),
+        *("  42. pay()", "        allow, completed", "  43. pay()", "        allow, running"),
+    ]
 
 
 def test_questions_about_the_rules_of_a_stack_check_no_policy_again(monkeypatch: pytest.MonkeyPatch) -> None:
