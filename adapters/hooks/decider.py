@@ -34,6 +34,8 @@ LOG_NOTE = "log"
 """The client's log of a session."""
 AGENT_NOTE = "agent "
 """Begins the name of a note that a session has of each of its subagents, by their ids."""
+_MOST_ROOTS = 10_000
+"""Of how many subagents the session that they belong to is kept in memory; the store knows it too."""
 KEPT_S = 900.0
 """A session that says nothing for so many seconds, and has no run, is read from its record when it goes on."""
 
@@ -169,6 +171,8 @@ class HookDecider:
         """A hook of a subagent with a session of its own as one of the session that a person prompts."""
         if not (parent := given.parent_id):
             return given
+        if len(self._roots) >= _MOST_ROOTS:
+            self._roots.clear()
         if parent not in self._roots:
             with self._store.record(parent) as record:
                 found = record.notes_of_all(AGENT_NOTE + parent)

@@ -325,17 +325,25 @@ def test_copilot_reports_a_failed_command_only_in_text(tool: str, code: int, eve
     assert CLIENTS["copilot"].read(json.dumps({**given, "tool_result": result}).encode()).kind == event
 
 
-def test_subagents_of_copilot_are_recognised_by_another_daemon(tmp_path: Path) -> None:
+@pytest.mark.parametrize("other", [True, False], ids=["another daemon", "the same daemon"])
+def test_subagents_of_copilot_are_recognised_by_a_daemon_that_has_forgotten_them(
+    other: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each names only its parent. The end or the prompt of one is not the session's."""
+    monkeypatch.setattr(decider, "_MOST_ROOTS", 1)
     last: list[tuple[str, str]] = []
+    session = Session("copilot", tmp_path)
     for number, above in enumerate(("", "s", "a1", "a2")):
-        session = Session("copilot", tmp_path)
+        session = Session("copilot", tmp_path) if other else session
         names = {"session_id": f"a{number}", "parent_agent_id": above} if above else {}
         for event in ("UserPromptSubmit", "Stop", "SessionEnd")[: 3 if above else 1]:
             session.hook(event, **names)
         session.hook("PreToolUse", tool_name="Bash", tool_input={"command": "ls"}, **names)
         last = [(id, kept.run_id) for id, (kept, _) in session.decider._sessions.items()]
-        session.decider.close()
+        assert len(session.decider._roots) <= 2
+        if other:
+            session.decider.close()
+    session.decider.close()
 
     assert last == [("s", "s-1")]
 
