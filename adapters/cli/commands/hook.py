@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, get_args
 
@@ -252,7 +253,9 @@ def _status(client: HookClient, scope: Scope, path: Path, lines: Iterable[str]) 
     """Whether the hooks of one file decide, and what to know about them."""
     from ...hooks.settings import endpoints_in, rivals
 
-    answers = [_probed(line) for line in lines] + [_endpoint_answers(*to) for to in endpoints_in(path, client)]
+    answers = [_probed(line, _shell(client)) for line in lines] + [
+        _endpoint_answers(*to) for to in endpoints_in(path, client)
+    ]
     started, notes = _loads(client, path, managed=scope == "managed")
     if old := _too_old(client):
         started, notes = False, [*notes, old]
@@ -270,12 +273,24 @@ def _status(client: HookClient, scope: Scope, path: Path, lines: Iterable[str]) 
     }
 
 
-def _probed(line: str) -> tuple[bool, str]:
+def _shell(client: HookClient) -> str:
+    """The shell in which the agent starts a hook's line: of Codex, the person's own."""
+    import pwd
+
+    own = ""
+    with suppress(KeyError):
+        own = pwd.getpwuid(os.getuid()).pw_shell if client.name == "codex" else ""
+    return own or "/bin/sh"
+
+
+def _probed(line: str, shell: str) -> tuple[bool, str]:
     """Whether a hook's line decides, started as an agent starts it; and by what, or why not."""
     from ...hooks.daemon import PROBE
 
     try:
-        ended = subprocess.run(["/bin/sh", "-c", line], input=PROBE, capture_output=True, timeout=_PROBE_S)
+        ended = subprocess.run([shell, "-c", line], input=PROBE, capture_output=True, timeout=_PROBE_S)
+        if ended.stdout[:1] not in (b"", b"{"):
+            return False, f"`{shell}` prints text as it starts, so the agent does not find the hook's answer"
         found = json.loads(ended.stdout) if ended.returncode == 0 and ended.stdout else {}
     except (OSError, ValueError, RecursionError, subprocess.TimeoutExpired) as error:
         return False, f"the hook did not answer: {error}"

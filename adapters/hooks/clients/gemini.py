@@ -192,8 +192,9 @@ def output(answer: messages.HookAnswer, given: messages.HookInput) -> dict[str, 
 def _entry(event: str, line: str, environment: Mapping[str, str]) -> dict[str, Any]:
     # A repository may switch off hooks by their names, managed ones too: none can know this one.
     name = f"proctor-{hashlib.sha256(line.encode()).hexdigest()[:12]}"
-    # A folder's `.env` may set what is not set.
-    env = messages.emptied(messages.NEVER_SET, environment)
+    # A folder's `.env` may set what is not set. And `bash` takes the client for a network, for which it first runs
+    # `.bashrc`, which may print, unless it is below another shell.
+    env = {**messages.emptied(messages.NEVER_SET, environment), "SHLVL": "1"}
     hook = {"type": "command", "name": name, "command": line, "timeout": _TIMEOUT_MS, "env": env}
     return {"hooks": [hook], "sequential": True}
 

@@ -844,6 +844,16 @@ def test_an_mcp_server_of_a_trusted_folder_starts_without_a_hook(agent: Any) -> 
     assert recorded(agent.store, "tool_call_requested") == ["tool_call_requested"]
 
 
+def test_a_users_shell_that_prints_as_it_starts_hides_no_denial(agent: Any) -> None:
+    """Behind such a text, an agent would not find the hook's answer, and run the call."""
+    agent.install()
+    for name in (".bashrc", ".bash_profile", ".profile"):
+        (agent.home / name).write_text("echo Welcome\n")
+    agent.run([agent.write(agent.cwd / "secret")])
+
+    assert list(agent.cwd.iterdir()) == []
+
+
 @pytest.mark.parametrize("agent", ["gemini"], indirect=True)
 def test_a_folders_env_file_does_not_affect_hooks(agent: Any) -> None:
     """Otherwise the shell would not run the hook, which the agent takes for permission."""

@@ -443,7 +443,7 @@ def installed_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytes
     monkeypatch.chdir(tmp_path / "work")
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("CLAUDE_CONFIG_DIR", raising=False)
-    monkeypatch.setattr("proctor.adapters.cli.commands.hook._probed", lambda line: (True, "judged"))
+    monkeypatch.setattr("proctor.adapters.cli.commands.hook._probed", lambda line, shell: (True, "judged"))
 
     def hook(agent: str, command: str, *options: str) -> str:
         return str(called(capsys, "hook", command, "--agent", agent, *options).out)

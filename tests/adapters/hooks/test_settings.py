@@ -4,6 +4,7 @@ repository.
 
 import json
 import os
+import pwd
 import re
 import subprocess
 import sys
@@ -184,6 +185,23 @@ def test_settings_that_find_no_space_are_a_failure_of_the_machine(tmp_path: Path
     assert wrote.returncode == 3
     assert wrote.stderr.endswith("cannot be written: file too large\n")
     assert settings.read_text() == before
+
+
+def test_status_reports_a_shell_that_prints_as_it_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hook: Hook
+) -> None:
+    """Codex starts hooks in the user's own, and does not find an answer behind other text."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (shell := tmp_path / "shell").write_text('#!/bin/sh\necho Welcome\nexec /bin/sh "$@"\n')
+    shell.chmod(0o755)
+    own = list(pwd.getpwuid(os.getuid()))
+    monkeypatch.setattr(pwd, "getpwuid", lambda _: pwd.struct_passwd([*own[:6], str(shell)]))
+    hook("install", "--agent", "codex", "--policy", "policy.yaml", "--store", "s.db")
+    found = hook("status", "--agent", "codex")
+    end_daemons(tmp_path / "s.db")
+
+    assert found.code == 1
+    assert f"`{shell}` prints text as it starts, so the agent does not find the hook's answer" in found.out
 
 
 @pytest.mark.parametrize("scopes", [("--project", "--user"), ("--user", "--managed")])
