@@ -106,7 +106,9 @@ async def log_after(store: EventLog, position: int, digest: bytes) -> AsyncGener
 
 async def digest_at(store: EventLog, position: int) -> bytes:
     """The digest of the entry at a position; empty if there is none, or it was pruned."""
-    async with closing(store.log(after=max(position - 1, 0))) as entries:
+    if not position:
+        return b""
+    async with closing(store.log(after=position - 1)) as entries:
         async for entry in entries:
             return entry.digest if entry.position == position else b""
     return b""
