@@ -251,9 +251,11 @@ def _statuses(agent: str) -> Iterator[dict[str, Any]]:
 
 def _status(client: HookClient, scope: Scope, path: Path, lines: Iterable[str]) -> dict[str, Any]:
     """Whether the hooks of one file decide, and what to know about them."""
+    from ...hooks.daemon_client import OR_REFUSED
     from ...hooks.settings import endpoints_in, rivals
 
-    answers = [_probed(line, _shell(client)) for line in lines] + [
+    or_refused = OR_REFUSED if client.settings.in_shell else ""
+    answers = [_probed(line + or_refused, _shell(client)) for line in lines] + [
         _endpoint_answers(*to) for to in endpoints_in(path, client)
     ]
     started, notes = _loads(client, path, managed=scope == "managed")
@@ -297,7 +299,7 @@ def _probed(line: str, shell: str) -> tuple[bool, str]:
     if "policy" in found:
         return True, f"decided by policy `{found['policy']}`, unmatched: {found['unmatched']}"
     why = found.get("systemMessage") or ended.stderr.decode(errors="replace").strip() or "it ended"
-    return False, f"the hook denies everything: {why}"
+    return False, f"the hook {'denies everything' if ended.returncode in (0, 2) else 'fails'}: {why}"
 
 
 def _endpoint_answers(url: str, authorization: str) -> tuple[bool, str]:

@@ -377,7 +377,7 @@ CODEX: Final = messages.HookClient(
     fails_open=(
         "the folder that a command names (`workdir`) isn't known in a script, or without a log",
         messages.NOT_STARTED,
-        "a hook's answer isn't found if your shell prints text as it starts (`hook status` tests that)",
+        "hooks are ignored if your shell prints text as it starts, or has no `||` (`hook status` tests that)",
         *_UNHEARD.values(),
         "untrusted hooks are skipped, and a folder's own hooks while the folder isn't trusted",
         "a trusted folder's `.codex/config.toml` can switch hooks off (`hooks` under `[features]`)",

@@ -187,21 +187,25 @@ def test_settings_that_find_no_space_are_a_failure_of_the_machine(tmp_path: Path
     assert settings.read_text() == before
 
 
-def test_status_reports_a_shell_that_prints_as_it_starts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hook: Hook
+@pytest.mark.parametrize(("begins", "found"), [
+    ("echo Welcome", "prints text as it starts, so the agent does not find the hook's answer"),
+    ('case "$2" in *"||"*) echo "no || here" >&2; exit 1; esac', "the hook fails: no || here"),
+], ids=["prints", "reads otherwise"])  # fmt: skip
+def test_status_starts_a_hook_of_codex_in_the_users_own_shell(
+    begins: str, found: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hook: Hook
 ) -> None:
-    """Codex starts hooks in the user's own, and does not find an answer behind other text."""
+    """As Codex does: it does not find an answer behind other text, and ignores a line that the shell rejects."""
     monkeypatch.setenv("HOME", str(tmp_path))
-    (shell := tmp_path / "shell").write_text('#!/bin/sh\necho Welcome\nexec /bin/sh "$@"\n')
+    (shell := tmp_path / "shell").write_text(f'#!/bin/sh\n{begins}\nexec /bin/sh "$@"\n')
     shell.chmod(0o755)
     own = list(pwd.getpwuid(os.getuid()))
     monkeypatch.setattr(pwd, "getpwuid", lambda _: pwd.struct_passwd([*own[:6], str(shell)]))
     hook("install", "--agent", "codex", "--policy", "policy.yaml", "--store", "s.db")
-    found = hook("status", "--agent", "codex")
+    shown = hook("status", "--agent", "codex")
     end_daemons(tmp_path / "s.db")
 
-    assert found.code == 1
-    assert f"`{shell}` prints text as it starts, so the agent does not find the hook's answer" in found.out
+    assert shown.code == 1
+    assert found in shown.out
 
 
 @pytest.mark.parametrize("scopes", [("--project", "--user"), ("--user", "--managed")])
