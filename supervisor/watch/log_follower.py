@@ -20,7 +20,7 @@ from ..errors import StoreError
 from ..log import failure
 from ..ports.store import EventLog, closing
 from ..ports.stored_types import LogEntry
-from ..run.tasks import pass_on
+from ..run.tasks import calls_store, pass_on
 
 if TYPE_CHECKING:
     from ..ports.adapter import Publisher
@@ -200,6 +200,7 @@ class LogFollower:
         for buffer in self._waiting:
             buffer.come.set()
 
+    @calls_store
     async def wait_for_more(self, buffer: Buffer) -> None:
         """Return when something was offered to `buffer`, or it is closed. Raises StoreError."""
         try:

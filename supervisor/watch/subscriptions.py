@@ -20,6 +20,7 @@ from ..arguments import check_cursor, check_named
 from ..errors import StoreError, UsageError
 from ..ports.store import Store, closing
 from ..ports.stored_types import GOING_ON, LogEntry, LogPosition
+from ..run.tasks import calls_store
 from ..store.records import event_of
 from .log_follower import CAPACITY, Buffer, LogFollower, digest_at, log_after
 
@@ -292,6 +293,7 @@ class Subscription:
         """
         return self._cursor.cursor
 
+    @calls_store
     async def __aenter__(self) -> Subscription:
         if self._buffer is None:
             await self._cursor.begin()
@@ -352,6 +354,7 @@ class Subscription:
                 await self._follower.wait_for_more(self._buffer)
         raise StopAsyncIteration
 
+    @calls_store
     async def _catch_up(self, buffer: Buffer) -> None:
         """Read the store after the position until nothing is left; then the buffer continues, which was offered
         entries from before the last read.

@@ -252,6 +252,20 @@ async def test_a_cancel_that_a_store_raises_in_an_order_is_an_error(method: str)
         await handle.cancel()
 
 
+@pytest.mark.parametrize("method", ["place", "log", "wait"])
+async def test_a_cancel_that_a_store_raises_at_a_subscriber_is_an_error(method: str) -> None:
+    """The subscriber's task is not cancelled."""
+    store, broken = cancelling_once(method)
+    async with Supervisor(store) as supervisor:
+        broken.append(method)
+        with pytest.raises(StoreError, match="cancelled a call by itself"):
+            async with supervisor.subscribe() as events:
+                await anext(events)
+        await anyio.lowlevel.checkpoint()
+
+    assert broken == []
+
+
 def cancelling_once(method: str) -> tuple[MemoryStore, list[str]]:
     """A store, and a list: once the name of the method is in it, its next call takes it out and raises a cancel."""
     broken: list[str] = []
@@ -270,7 +284,7 @@ def cancelling_once(method: str) -> tuple[MemoryStore, list[str]]:
             yield event
 
     store = MemoryStore()
-    setattr(store, method, partial(reading if method == "read" else failing, getattr(store, method)))
+    setattr(store, method, partial(reading if method in ("read", "log") else failing, getattr(store, method)))
     return store, broken
 
 
