@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec.structs import replace
 
-from proctor.policies.events import TERMINAL, ApprovalEvent, Event, RunCancelled, ToolApprovalRequested
+from proctor.policies.events import TERMINAL, ApprovalEvent, Event, ToolApprovalRequested
 from proctor.supervisor.ports.stored_types import APPROVAL_WORDS, ApprovalAnswer
 from proctor.supervisor.store.invariants import state_after
 
@@ -172,10 +172,13 @@ class _Inbox:
         elif isinstance(event, ApprovalEvent):
             if self._open.pop(event.approval_id, None) is not None:
                 self._close(event.approval_id, state_after(event), event.by)
-        elif isinstance(event, TERMINAL) and not isinstance(event, RunCancelled):
+        elif isinstance(event, TERMINAL):
             for approval_id in [one for one, run_id in self._open.items() if run_id == event.run_id]:
-                del self._open[approval_id]
-                self._close(approval_id, "withdrawn", None)
+                stored = await service.store.approval(approval_id)
+                state, given = (stored.state, stored.answer) if stored else ("withdrawn", None)
+                if state != "requested":
+                    del self._open[approval_id]
+                    self._close(approval_id, state, given.by if given and state != "withdrawn" else None)
 
     def _prompt(self, request: ApprovalView) -> None:
         self.seen = True

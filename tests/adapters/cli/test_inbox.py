@@ -25,6 +25,7 @@ from proctor.policies import encode_event, load_policies
 from proctor.policies.events import (
     Event,
     MessageReceived,
+    RunCancelled,
     RunCompleted,
     RunStarted,
     ToolApprovalExpired,
@@ -159,6 +160,20 @@ def test_approvals_are_watched_with_their_outcomes(tmp_path: Path) -> None:
 
     assert [line["approval_id"] for line in seen] == [f"run_1.{n}" for n in (1, 2, 3, 1, 3, 2)]
     assert [(line["state"], line["by"]) for line in seen[3:]] == [("granted", "ana"), *[("withdrawn", None)] * 2]
+
+
+def test_a_call_that_a_cancelled_run_held_is_withdrawn_and_one_for_a_later_run_is_not(tmp_path: Path) -> None:
+    """As the store says, also where the run's owner could record nothing about the call."""
+    path = tmp_path / "later.db"
+    held = msgspec.structs.replace(request(1), held=True)
+    with following("approvals", "--watch", "--store", str(path)) as next_lines:
+        anyio.run(store, path, RunStarted(run_id="run_1", session_id="s"), held, request(2))
+        seen = next_lines(2)
+        anyio.run(store, path, RunCancelled(run_id="run_1", session_id="s", reason="lost"), granted(2))
+        seen += next_lines(2)
+
+    closed = [(line["approval_id"], line["state"], line["by"]) for line in seen[2:]]
+    assert closed == [("run_1.1", "withdrawn", None), ("run_1.2", "granted", "ana")]
 
 
 def test_tail_waits_for_the_store_and_shows_new_events(tmp_path: Path) -> None:
