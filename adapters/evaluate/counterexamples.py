@@ -1,8 +1,8 @@
 """A counterexample as it is kept: as events, as a recorded session, or as a policy test."""
 
 import itertools
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,109 +10,34 @@ import msgspec
 
 from proctor.policies import CompiledPolicy, PolicyError, RunContext
 from proctor.policies import events as ev
-from proctor.policies.analysis.replaying import BEGUN, usage_event
 from proctor.policies.diagram import Edge, GraphNode, Section
 
 from ..kit.display_text import encoded
 from ..kit.trace_lines import TraceLog, TraceSession
 from .judge import judge_session
-from .policy_tests import begin_call, judge_test, read_policy_tests
+from .policy_tests import judge_test, read_policy_tests
 from .proofs import ProofRecord, call_words, event_words, fate_words, overlaps
 
 
 def session_of(record: ProofRecord, agent: str = "") -> TraceSession:
-    """The session of an answer as events, in its context; `agent` is whose names of tools it has."""
-    written = _Events(record, agent)
-    for number, call in enumerate(record.session, 1):
-        written.add(number, call)
-    return written.session()
+    """The session of an answer as events, in its context; `agent` is whose names of tools it has. Where a call goes
+    on, the run does too.
+    """
+    log = TraceLog(record.question, agent)
+    metadata = {"metadata": {"context": record.context}} if record.context else {}
+    run_id = ""
+    for event in record.events:
+        begins = isinstance(event, ev.RunStarted)
+        run_id = event.run_id if begins else run_id
+        log.add(partial(msgspec.structs.replace, event), at=event.at, **(metadata if begins else {}))
+    if not any(call["outcome"] == "running" for call in record.session):
+        log.add(ev.RunCompleted, run_id=run_id)
+    return log.session(record.question, "events", {})
 
 
 def session_lines(record: ProofRecord, agent: str = "") -> bytes:
     """The session in the format `events`, one event a line."""
     return b"".join(ev.encode_event(event) + b"\n" for event in session_of(record, agent).events)
-
-
-class _Events:
-    """The events of a session. A call that ends after later ones have begun is ended there."""
-
-    def __init__(self, record: ProofRecord, agent: str) -> None:
-        self._record = record
-        self._log = TraceLog(record.question, agent)
-        self._run = 0
-        self._ending: defaultdict[int, list[tuple[str, Mapping[str, Any]]]] = defaultdict(list)
-        self._start()
-
-    def session(self) -> TraceSession:
-        """All of it; where a call goes on, the run does too."""
-        for number in sorted(self._ending):
-            for id, call in self._ending[number]:
-                self._end(id, call)
-        if not any(call["outcome"] == "running" for call in self._record.session):
-            self._log.add(ev.RunCompleted, run_id=self._run_id)
-        return self._log.session(self._record.question, "events", {})
-
-    def add(self, number: int, call: Mapping[str, Any]) -> None:
-        """Add the events before a call, and the call as far as it went."""
-        for id, earlier in self._ending.pop(number, ()):
-            self._end(id, earlier)
-        cancelled = number > 1 and self._record.session[number - 2]["decision"] == "cancel"
-        before = sorted(call.get("before", ()), key=lambda event: "run" not in event)
-        for event in before:
-            self._advance_to(event.get("run") or call.get("run", 1), cancelled=cancelled)
-            self._before(event)
-        self._advance_to(call.get("run", 1), cancelled=cancelled)
-        if call["tool"]:
-            self._log.enter_turn(call.get("turn", 0))
-            self._call(f"c{number}", number, call)
-
-    def _advance_to(self, run: int, *, cancelled: bool) -> None:
-        while run > self._run:
-            self._start(ev.RunCancelled if cancelled else ev.RunCompleted)
-
-    @property
-    def _run_id(self) -> str:
-        return f"run-{self._run}"
-
-    def _start(self, ended: type[ev.Event] = ev.RunCompleted) -> None:
-        """Begin a run; the one before it has ended so."""
-        if self._run:
-            self._log.add(ended, run_id=self._run_id)
-        self._run += 1
-        self._log.turn = 0
-        metadata = {"context": self._record.context} if self._record.context else {}
-        self._log.add(ev.RunStarted, at=BEGUN, run_id=self._run_id, metadata=metadata)
-
-    def _before(self, event: Mapping[str, Any]) -> None:
-        if "user_message" in event:
-            self._log.add(ev.MessageSent, content=event["user_message"])
-        if "turn" in event:
-            self._log.enter_turn(event["turn"])
-        if "budget" in event:
-            id, _, key = event["budget"].partition(" of ")
-            self._log.add(ev.BudgetReserved, budget=id, key=key, granted=False, asked_for="call")
-        for n in range(event.get("runs", 0)):
-            if n:
-                self._start()
-            used = usage_event(event["limit"], event["used"], self._run_id)
-            self._log.events.append(
-                msgspec.structs.replace(used, seq=len(self._log.events) + 1, session_id=self._log.session_id)
-            )
-
-    def _call(self, id: str, number: int, call: Mapping[str, Any]) -> None:
-        denied, granted = call["outcome"] == "denied", call.get("approval") == "granted"
-        begin_call(
-            self._log, id, call["tool"], call["input"], denied=denied, approval=f"a{number}" if granted else ""
-        )
-        if overlaps(number, call):
-            self._ending[call["ended_before_call"]].append((id, call))
-        elif not denied and call["outcome"] != "running":
-            self._end(id, call)
-
-    def _end(self, id: str, call: Mapping[str, Any]) -> None:
-        failed = call["outcome"] == "failed"
-        output = "failed" if failed else call.get("output", "done")
-        self._log.end_call(id, call["tool"], output, failed=failed)
 
 
 def drawn(record: ProofRecord, whole: CompiledPolicy, agent: str = "") -> Section:

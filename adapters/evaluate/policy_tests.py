@@ -335,25 +335,18 @@ def _add_before(log: TraceLog, call: ExpectedCall, at: datetime) -> None:
 def _add_call(log: TraceLog, call: ExpectedCall, number: int) -> None:
     """A call and what becomes of it."""
     id, requests = f"call_{number}", call.expect == "request_approval"
-    denied = call.expect in ("deny", "cancel") or (requests and not call.ended)
-    begin_call(log, id, call.tool, call.input, denied=denied, approval=f"{number}" if requests else "")
-    if not denied:
-        failed = call.error is not msgspec.UNSET
-        output = call.error if failed else None if call.result is msgspec.UNSET else call.result
-        log.end_call(id, call.tool, output, failed=failed)
-
-
-def begin_call(log: TraceLog, id: str, tool: str, input: dict[str, Any], *, denied: bool, approval: str = "") -> None:
-    """Add a call up to its start: its request, and its denial or, by its id, the approval that was granted."""
-    named: dict[str, Any] = {"tool_call_id": id, "tool_name": tool}
-    given: dict[str, Any] = {**named, "tool_input": input, "turn": log.turn}
+    named: dict[str, Any] = {"tool_call_id": id, "tool_name": call.tool}
+    given: dict[str, Any] = {**named, "tool_input": call.input, "turn": log.turn}
     log.add(ev.ToolCallRequested, **given)
-    if denied:
+    if call.expect in ("deny", "cancel") or (requests and not call.ended):
         log.add(ev.ToolCallDenied, **named)
         return
-    if approval:
-        log.add(ev.ToolApprovalGranted, approval_id=approval, input_digest=input_digest(input), **named)
+    if requests:
+        log.add(ev.ToolApprovalGranted, approval_id=f"{number}", input_digest=input_digest(call.input), **named)
     log.add(ev.ToolCallStarted, **given)
+    failed = call.error is not msgspec.UNSET
+    output = call.error if failed else None if call.result is msgspec.UNSET else call.result
+    log.end_call(id, call.tool, output, failed=failed)
 
 
 def _of_the_context(report: SessionReport) -> list[Mismatch]:

@@ -16,6 +16,7 @@ from rich.text import Text
 from proctor.policies import Policy, PolicyError, Proved, Refuted, Unknown, merge_policies, verify
 from proctor.policies.analysis.questions import read_selector
 from proctor.policies.errors import Problem
+from proctor.policies.events import Event
 from proctor.policies.stack.merge import names_alone
 from proctor.policies.values.amounts import counted
 from proctor.policies.values.json_values import NOT_YAML
@@ -58,7 +59,9 @@ class ProofQuestion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProofRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An answer, as `--json` has it: one line a question. `finishes` is false if no run can finish."""
+    """An answer, as `--json` has it, but for the `events` of its session: one line a question. `finishes` is false if
+    no run can finish.
+    """
 
     question: str
     verdict: str
@@ -67,6 +70,7 @@ class ProofRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     reason: str
     context: dict[str, Any] = {}
     finishes: bool = True
+    events: list[Event] = []
 
 
 LONGEST_S = 30
@@ -146,6 +150,7 @@ def record_of(question: str, answer: Proved | Refuted | Unknown) -> ProofRecord:
         explored=answer.explored,
         reason=answer.reason,
         context=answer.context,
+        events=answer.events if isinstance(answer, Refuted) else [],
     )
 
 

@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 import msgspec
 
 from ..errors import PolicyViolationError
+from ..events import Event
 from ..events.calls import rule_name
 from ..stack.clauses import Clause
 
@@ -174,9 +175,15 @@ class Proved(SessionAnswer):
 
 
 class Refuted(SessionAnswer):
-    """The `session` breaks the property; it was replayed on the real monitors."""
+    """The `session` breaks the property; it was replayed on the real monitors.
+
+    Attributes:
+        events: What happened in it, as the monitors observed it.
+    """
 
     verdict = "refuted"
+
+    events: list[Event] = []
 
 
 class Unknown(SessionAnswer):

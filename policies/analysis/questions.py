@@ -258,6 +258,7 @@ class Direction:
             return Refuted(
                 reason=self._breach(got.replayed, id),
                 session=got.replayed.session,
+                events=got.replayed.events,
                 context=msgspec.to_builtins(context),
                 explored=explored,
             )

@@ -45,13 +45,14 @@ Ended: TypeAlias = Violation | Literal[False] | None
 class Replayed(NamedTuple):
     """The outcome of a session on the monitors.
 
-    `broken`: it ends in what the property finds. `session` are its calls, as an answer shows them. `denying` are
-    the rules of the stack, and limits by name, that denied a call or asked about it; `found` the
-    violation of the property.
+    `broken`: it ends in what the property finds. `session` are its calls, as an answer shows them, `events` what
+    happened. `denying` are the rules of the stack, and limits by name, that denied a call or asked about it; `found`
+    the violation of the property.
     """
 
     broken: bool
     session: list[dict[str, Any]]
+    events: list[ev.Event]
     denying: tuple[str, ...] = ()
     found: Violation | None = None
     at_end: bool = False
@@ -97,6 +98,7 @@ class _Replay:
         self.stack, self.property = (Monitor(MonitorState(each.for_context(context), context)) for each in programs)
         self.standard = setting.standard
         self.session: list[dict[str, Any]] = []
+        self.events: list[ev.Event] = []
         self.denying: dict[str, None] = {}
         self.before: list[dict[str, Any]] = []
         self.turn = self.shown_turn = self.run_number = 1
@@ -106,7 +108,7 @@ class _Replay:
     def run(self, steps: Sequence[SessionStep], values: list[str]) -> Replayed:
         left = iter(values)
         self.shows_turns = any(step.kind in ("turn", "run") for step in steps)
-        self._both(ev.RunStarted(run_id="run-1"))
+        self._both(ev.RunStarted(run_id="run-1", at=BEGUN))
         if self.shows_turns:
             self._both(ev.TurnStarted(turn=1))
         for n, step in enumerate(steps):
@@ -114,13 +116,18 @@ class _Replay:
             found = self._step(n, step, other)
             if found is None:
                 continue
-            if found and step.kind in ("turn", "budget"):
-                what = {"turn": self.turn} if step.kind == "turn" else {"budget": step.text}
-                self.session.append(nothing_called(what) | {"turn": self.turn, "run": self.run_number})
-            return Replayed(bool(found), self.session, tuple(self.denying), found or None, step.kind == "finish")
-        return Replayed(False, self.session, tuple(self.denying))
+            if found and step.kind in ("turn", "run"):
+                self.before.append({"turn": self.turn} | ({"run": self.run_number} if step.kind == "run" else {}))
+            if found and self.before:
+                self.session.append(nothing_called(*self.before) | {"turn": self.turn, "run": self.run_number})
+            return self._replayed(found or None, at_end=step.kind == "finish")
+        return self._replayed()
+
+    def _replayed(self, found: Violation | None = None, *, at_end: bool = False) -> Replayed:
+        return Replayed(found is not None, self.session, self.events, tuple(self.denying), found, at_end)
 
     def _both(self, event: ev.Event) -> tuple[list[Violation], list[Violation]]:
+        self.events.append(event)
         return self.stack.observe(event), self.property.observe(event)
 
     def _step(self, n: int, step: SessionStep, other: str) -> Ended:
@@ -151,6 +158,7 @@ class _Replay:
             entry = self.property.state.program.budgets.entry(id, key)
             most = entry.budget.max if entry is not None else 0
             used_up = ev.BudgetReserved(budget=id, key=key, granted=False, asked_for="call", used=most, max=most)
+            self.events.append(used_up)
             return self._consequence([], self.property.observe(used_up))
         self.turn += 1
         return self._consequence(*self._both(ev.TurnStarted(turn=self.turn)))
@@ -163,7 +171,7 @@ class _Replay:
         self.run_number += 1
         self.turn = self.shown_turn = 1
         self.running = None
-        found = self._consequence(*self._both(ev.RunStarted(run_id=f"run-{self.run_number}")))
+        found = self._consequence(*self._both(ev.RunStarted(run_id=f"run-{self.run_number}", at=BEGUN)))
         return self._consequence(*self._both(ev.TurnStarted(turn=self.turn))) if found is None else found
 
     def _consequence(self, stack: list[Violation], property: list[Violation], *, resumes: bool = False) -> Ended:
@@ -185,7 +193,9 @@ class _Replay:
         input = filled(step.call.input, other or "other1")
         if step.call.fresh:
             input = {**input, "attempt": n + 1}
-        call = ToolCall(id=f"c{n + 1}", name=step.call.name, input=input)
+        turn = self.turn if self.shows_turns else 0
+        call = ToolCall(id=f"c{len(self.session) + 1}", name=step.call.name, input=input, turn=turn)
+        self.events.append(_event_of(ev.ToolCallRequested, call))
         decision = self.stack.propose(call)
         level = LEVELS[decision.action]
         self.denying |= {v.rule: None for v in decision.violations if LEVELS[v.action] >= ASK}
@@ -214,7 +224,7 @@ class _Replay:
 
     def _denied(self, call: ToolCall, decision: Decision) -> Ended:
         """The call does not run, as the search wanted it."""
-        self.property.observe(ev.ToolCallRequested(tool_call_id=call.id, tool_name=call.name, tool_input=call.input))
+        self.property.observe(_event_of(ev.ToolCallRequested, call))
         found, _ = self._both(ev.ToolCallDenied(tool_call_id=call.id, tool_name=call.name))
         ends = decision.action == "cancel" or _ends_run(found)
         return self._resumed(ev.RunCancelled) if ends else None
@@ -224,6 +234,7 @@ class _Replay:
         granted = ev.ToolApprovalGranted(
             approval_id=f"a{call.id}", tool_call_id=call.id, tool_name=call.name, input_digest=decision.input_digest
         )
+        self.events.append(granted)
         self.stack.observe(granted)
         if not self.standard.widened:
             self.property.observe(granted)
@@ -236,12 +247,12 @@ class _Replay:
     def _allowed(self, call: ToolCall, level: int, step: SessionStep, other: str, shown: dict[str, Any]) -> Ended:
         """The stack has allowed the call; what the property finds against that, and against its end."""
         there = self.property.propose(call)
+        started = _event_of(ev.ToolCallStarted, call)
         self.session.append(shown)
+        self.events.append(started)
         broken = self._first_breach(there.violations, level, of_call=True)
         if LEVELS[there.action] >= ASK and broken is None:  # it only asks where the stack asks, or a person agreed
-            self.property.observe(
-                ev.ToolCallStarted(tool_call_id=call.id, tool_name=call.name, tool_input=call.input)
-            )
+            self.property.observe(started)
         if broken is None and step.outcome != RUNNING:
             return self._end(call.id, step, other, shown)
         shown["outcome"] = "running"
@@ -270,15 +281,16 @@ class _Replay:
             run_id = f"run-{n + 1}"
             self._both(ev.RunStarted(run_id=run_id, at=BEGUN))
             for name, amount in used:
-                event = usage_event(name, amount, run_id)
+                event = _usage_event(name, amount, run_id)
                 found = self._consequence(*self._both(event))
                 if isinstance(found, Violation):
                     shown = [{"limit": name, "used": amount, "runs": n + 1} for name, amount in used]
-                    return Replayed(True, [nothing_called(*shown)], (), found)
+                    self.session.append(nothing_called(*shown))
+                    return self._replayed(found)
                 if found is False:
-                    return Replayed(False, [], tuple(self.denying))
+                    return self._replayed()
             self._both(ev.RunCompleted(run_id=run_id, at=event.at))
-        return Replayed(False, [], tuple(self.denying))
+        return self._replayed()
 
     def _finish(self) -> Ended:
         owed = [v for v in self.stack.finish().violations if LEVELS[v.action] >= ASK]
@@ -287,6 +299,11 @@ class _Replay:
             return False
         owed_there = (v for v in self.property.finish().violations if self.standard.breaks_at_end(LEVELS[v.action]))
         return next(owed_there, None) or False
+
+
+def _event_of(kind: type[ev.ToolCallRequested | ev.ToolCallStarted], call: ToolCall) -> ev.Event:
+    """The event that a call is requested, or started."""
+    return kind(tool_call_id=call.id, tool_name=call.name, tool_input=call.input, turn=call.turn)
 
 
 def _ends_run(violations: Iterable[Violation]) -> bool:
@@ -303,7 +320,7 @@ def replay_amount(limit: LimitEntry, setting: Setting) -> Replayed:
             caps[entry.name] = min(caps.get(entry.name, entry.limit.max), entry.limit.max)
     idle = min((e.limit.max for e in entries if e.name == "max_idle_ms"), default=0)
     passed = [e.limit.max for e in entries if e.action == "deny" and e.limit.max < limit.limit.max]
-    got = Replayed(False, [])
+    got = Replayed(False, [], [])
     for used in [*_ways_to_use(limit, caps, idle), *([_first_past(limit, max(passed))] if passed else [])]:
         got = _Replay(setting).use(limit, used)
         if got.broken:
@@ -351,7 +368,7 @@ BEGUN = datetime(2026, 1, 1, tzinfo=UTC)
 """When each run of a session begins, where time matters."""
 
 
-def usage_event(limit: str, amount: float, run_id: str) -> ev.Event:
+def _usage_event(limit: str, amount: float, run_id: str) -> ev.Event:
     """An event after which so much of a limit is used."""
     kind = LIMITS[limit]
     if kind.clock:

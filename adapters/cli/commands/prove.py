@@ -166,7 +166,7 @@ def _show(record: ProofRecord, *, as_json: bool) -> None:
     from ...evaluate.rule_proofs import NOT_ASKED
 
     if as_json:
-        echo_json(record)
+        echo_json(replace(record, events=[]))
         return
     if record.question.startswith(("rule ", "callable ")):
         if record.verdict == "proved" or record.reason == NOT_ASKED:

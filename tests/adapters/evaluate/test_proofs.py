@@ -95,6 +95,16 @@ def test_a_saved_session_keeps_its_duration(mine: dict[str, Any], limits: dict[s
     assert [v.rule for v in judge_session(compile_policy(limited), kept).violations] == [*limits], answer
 
 
+def test_a_saved_session_has_runs_without_a_call() -> None:
+    """What breaks the policy there is shown, too."""
+    mine = {"limits": {"max_turns": 1}, "tool_rules": [{"deny": ["*"]}]}
+    [stack, limited] = read([mine, {"limits": {"max_turns": {"max": 2, "scope": "session"}}}])
+    record = record_of("turns", verify(stack, keeps=limited))
+
+    assert [call["before"] for call in record.session] == [[{"turn": 1, "run": 3}]]
+    assert [v.rule for v in judge_session(compile_policy(limited), session_of(record)).violations] == ["max_turns"]
+
+
 QUESTIONS: list[dict[str, Any]] = yaml.load(
     Path(__file__).with_name("rule_proofs.yaml").read_text(), yaml.CSafeLoader
 )
