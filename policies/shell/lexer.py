@@ -28,6 +28,8 @@ _BASH_FORM = re.compile(r"//?|\^\^?|,,?")
 _SLICE = re.compile(r":( ?-?[0-9]+)(:-?[0-9]+)?(?=\})")
 _PLAIN_IN_BRACES = re.compile(r"[^\\$`\"'{}()<>|&;\n]+")
 _ARITHMETIC = re.compile(r"[\w\s+\-*/%<>=!&|^~?:,;]+")
+_BEHIND_TILDE = re.compile(r"[\w+.-]*")
+"""A user's name, whose home is meant; `+` and `-` are variables."""
 _NUMERIC_PARAMETERS = ("#", "?", "$", "!")
 
 
@@ -100,6 +102,8 @@ class Scanner(Cursor):
         elif (char == "=" and self.pos - 1 == start and self.peek() not in ("", *META, "=", "~")) or (
             char == "~" and (self.pos - 1 == start or self.text[self.pos - 2] in "=:")
         ):
+            if char == "~":
+                self.match(_BEHIND_TILDE)
             builder.add_unknown()
         else:
             builder.add(char)

@@ -56,6 +56,7 @@ IN_BOTH = [
 IN_BASH = [
     ">&-red x", ">& -red", "<&-red x", "3>& -red x", ">& \\\n-red",
     "$'red'", "$'\\x72ed'", "{red,x}", "echo <(red)", "echo x > >(red)", "cat <<< $(red)", "cat <<< `red`",
+    "OLDPWD=-exec; find . -name a ~- red \\;", "PWD=-exec; find . -name a ~+ red \\;",
     "select i in 1; do red; break; done <<< 1", "function f { red; }; f", "red |& cat", "coproc red; wait",
     "coproc N { red; }; wait", "[[ -n $(red) ]]", "[[ x ]] && red", "time red", "time -p red", "time -- red",
     "! time red", "(( 1 )) && red", "builtin eval red", "builtin command red", "eval -- red", "eval -- 'red x'",
