@@ -32,6 +32,7 @@ CODES = {
     "disjoint_allow_lists": CodeMeaning("refuse", "no tool is in every allow list"),
     "empty_allow_list": CodeMeaning("refuse", "an allow list without an entry"),
     "evaded_by_one_call": CodeMeaning("report", "one other call in between evades the rule"),
+    "foreign_name": CodeMeaning("report", "a name that only another policy of the stack gives a tool"),
     "gave_up": CodeMeaning("report", "there is too much to look at to tell"),
     "not_finished": CodeMeaning("report", "checks that took too long and were left unfinished"),
     "idle_net": CodeMeaning("report", "a net of one line that holds nothing back"),

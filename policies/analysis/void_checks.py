@@ -36,11 +36,13 @@ _TEXTS_OF_CONTEXT = frozenset(RunContext.__struct_fields__) - {"labels", "metada
 def void_findings(policy: Policy) -> Iterator[PreflightFinding]:
     """What is written in a stack to no effect, as far as a person should know who writes it."""
     stack = checked_stack(policy)
-    clauses = clauses_of(stack)
-    for n, member in enumerate(members_of(stack)):
+    clauses, members = clauses_of(stack), members_of(stack)
+    for n, member in enumerate(members):
         yield from _unmatched((member.name, ""), [*virtual_tools_of(member)])
         yield from _unused(member, [clause for clause in clauses if clause.member == n])
+    scopes = [(member.name, _given_names(member)) for member in members]
     for clause in clauses:
+        yield from _of_another(clause, scopes)
         yield from _unmatched(clause, clause.record)
         yield from _taken_literally(clause)
         yield from _contradictory(clause)
@@ -92,6 +94,27 @@ def _unused(member: Policy, clauses: Sequence[Clause]) -> Iterator[PreflightFind
             witness=unused,
             suggestion="name it in a rule, or remove it",
         )
+
+
+def _given_names(member: Policy) -> frozenset[str]:
+    """The names that a policy gives tools, folded."""
+    virtual = (each.name for each in scope_of([member]).virtual_names)
+    return frozenset(name.casefold() for name in (*member.aliases, *virtual))
+
+
+def _of_another(clause: Clause, scopes: Sequence[tuple[str, frozenset[str]]]) -> Iterator[PreflightFinding]:
+    """Names that another policy of the stack gives tools: here they are tools' own names, if any."""
+    _, own = scopes[clause.member]
+    for policy, names in scopes:
+        found = [name for name in dict.fromkeys(clause.names) if name.casefold() in names - own]
+        if found:
+            yield finding(
+                "foreign_name",
+                clause,
+                f"{listed(found)} is an alias or a virtual tool of `{policy}`, and applies only there",
+                witness=found,
+                suggestion="define it in this policy, too",
+            )
 
 
 def _names_in(record: msgspec.Struct) -> Iterator[str]:

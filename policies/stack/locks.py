@@ -20,8 +20,9 @@ class IgnoredOverride(msgspec.Struct, frozen=True, kw_only=True):
     """A setting of one policy that would weaken a locked one, and has no effect on it.
 
     Attributes:
-        name: The setting it would weaken: a limit (`max_turns`), `on_violation`, `enforcement`, `unpriced`,
-            `approval.timeout_s`, `budgets.NAME`, `prices.MODEL`, `aliases.NAME`, `virtual_tools.NAME`, ...
+        name: The setting it would weaken: a limit (`max_turns`, `max_turns.action`), `on_violation`, `enforcement`,
+            `unpriced`, `approval.timeout_s`, `budgets.NAME`, `prices.MODEL`, `aliases.NAME`,
+            `virtual_tools.NAME`, ...
         policy: The policy that says it.
         given: The looser policy's value, as text.
         locked_policy: The policy that is locked.
@@ -73,8 +74,21 @@ def _limits(locked: Policy, other: Policy, stack: Policy) -> Iterator[tuple[str,
     ceilings = {entry.name: entry for entry in limits_of(locked, stack)}
     for entry in limits_of(other, stack):
         ceiling = ceilings.get(entry.name)
-        if ceiling is not None and implies(ceiling, entry) and not implies(entry, ceiling):
-            yield entry.name, figure(entry.limit.max), figure(ceiling.limit.max)
+        if ceiling is None or not implies(ceiling, entry) or implies(entry, ceiling):
+            continue
+        given, held = entry.limit, ceiling.limit
+        if given.max > held.max:
+            yield entry.name, figure(given.max), figure(held.max)
+        elif entry.action != ceiling.action:
+            yield f"{entry.name}.action", entry.action, ceiling.action
+        elif given.scope != held.scope:
+            yield f"{entry.name}.scope", given.scope, held.scope
+        else:
+            yield (
+                f"{entry.name}.warn_at",
+                "none" if given.warn_at is None else f"{given.warn_at:g}",
+                f"{held.warn_at:g}",
+            )
 
 
 def _budgets(locked: Policy, other: Policy, stack: Policy) -> Iterator[tuple[str, str, str]]:

@@ -115,6 +115,22 @@ def test_conditions_and_names_without_effect_are_found(policy: dict[str, Any], c
     assert [each.code for each in void_findings(merge_policies(parse_policies(policy)))] == codes
 
 
+@pytest.mark.parametrize("given", [{"aliases": {"Send": ["send_mail"]}}, {**virtual("push")}])
+def test_a_name_that_only_another_policy_gives_a_tool_is_found(given: dict[str, Any]) -> None:
+    """Here it is a tool's own name: a deny of it denies nothing. A policy that gives it too means that."""
+    name = "push" if "virtual_tools" in given else "send"
+    org = {"name": "org", "on_violation": "deny", "tool_rules": [{"deny": ["push", "send"]}], **given}
+    team = {"name": "team", "on_violation": "deny", "tool_rules": [{"deny": [name]}]}
+
+    def found(*policies: dict[str, Any]) -> list[str]:
+        stack = merge_policies([each for policy in policies for each in parse_policies(policy)])
+        return [f"{each.policy}: {each.message}" for each in void_findings(stack) if each.code == "foreign_name"]
+
+    assert found(org, team) == [f"team: `{name}` is an alias or a virtual tool of `org`, and applies only there"]
+    assert found(org, {**team, **given}) == []
+    assert found(org) == []
+
+
 @pytest.mark.parametrize(("path", "suggestion"), [
     ("$.user_rol", "did you mean `user_role`?"),
     ("$.role", "did you mean `user_role`?"),

@@ -68,6 +68,7 @@ def test_a_locked_cost_limit_is_not_weakened_by_prices_of_others(
     assert usd(stack(**policies), model) == cost
 
 
+CALLS: dict[str, Any] = {"max": 7, "scope": "session", "action": "deny"}
 ORG: dict[str, Any] = {
     "locked": True,
     "on_violation": "deny",
@@ -75,7 +76,11 @@ ORG: dict[str, Any] = {
     "unpriced": "reject",
     "approval": {"timeout_s": 60, "on_timeout": "cancel"},
     "prices": {"m": price(3)},
-    "limits": {"max_cost_usd": 2, "max_turns": {"max": 5, "action": "deny"}},
+    "limits": {
+        "max_cost_usd": 2,
+        "max_turns": {"max": 5, "action": "deny"},
+        "max_tool_calls": {**CALLS, "warn_at": 0.5},
+    },
     "tool_rules": [{"deny": ["bash", "danger"]}],
     "rules": [{"type": "before", "first": "Identify", "then": {"tool": "pay"}}],
     "nets": ['map shell.command "rm" as remove', "block remove"],
@@ -93,7 +98,10 @@ ORG: dict[str, Any] = {
     ({"prices": {"x": price(9)}}, "prices.x", "9 and 9 USD per million tokens",
         "the public price where that is higher"),
     ({"limits": {"max_cost_usd": 9}}, "max_cost_usd", "9", "2"),
-    ({"limits": {"max_turns": {"max": 5, "action": "warn"}}}, "max_turns", "5", "5"),
+    ({"limits": {"max_turns": {"max": 5, "action": "warn"}}}, "max_turns.action", "warn", "deny"),
+    ({"limits": {"max_tool_calls": 7}, "on_violation": "deny"}, "max_tool_calls.scope", "run", "session"),
+    ({"limits": {"max_tool_calls": CALLS}}, "max_tool_calls.warn_at", "none", "0.5"),
+    ({"limits": {"max_tool_calls": {**CALLS, "warn_at": 0.9}}}, "max_tool_calls.warn_at", "0.9", "0.5"),
     ({"aliases": {"BASH": ["nothing"]}}, "aliases.BASH", "nothing", "what it means in its own policy"),
     ({"aliases": {"identify": ["ls"]}}, "aliases.identify", "ls", "what it means in its own policy"),
     ({"virtual_tools": [{"tool": "x", "path": "$", "match": "y", "as": "pay"}]}, "virtual_tools.pay", "x",
