@@ -9,7 +9,6 @@ import msgspec
 from proctor.policies.events import EVENT_TYPES
 
 from ..agents.claude import session_log as claude
-from ..agents.claude.session_log import without_subagents
 from ..agents.codex import session_log as codex
 from ..kit.trace_lines import TraceError, TraceLines, TraceSession, is_whole, open_lines
 from . import otel, sessions
@@ -89,13 +88,15 @@ _ENDINGS = (".jsonl", ".ndjson", ".json")
 def read_sessions(
     paths: Iterable[str], *, format: str | None = None, stdin: IO[bytes] | None = None
 ) -> Iterator[TraceSession]:
-    """The recorded sessions in files and folders, one after another; `-` is standard input.
+    """The recorded sessions in files and folders, one after another, each with its subagents; `-` is standard input.
 
     A folder is searched for `.jsonl`, `.ndjson` and `.json` files, also with `.gz`, in order of their names. `format`
     is one of FORMATS; without it each file's is detected. Raises TraceError at the first thing that cannot be read.
     """
-    for path in paths:
-        for file in _files(path):
+    files = [file for path in paths for file in _files(path)]
+    alone = set(codex.without_subagents(claude.without_subagents(map(Path, files))))
+    for file in files:
+        if Path(file) in alone:
             yield from _read(file, format, stdin)
 
 
@@ -115,7 +116,7 @@ def _files(path: str) -> list[str]:
     found = [file for file in sorted(folder.rglob("*")) if _is_trace(file)]
     if not found:
         raise TraceError(f"no traces in it: a folder is searched for {', '.join(_ENDINGS)} files", place=path)
-    return [str(file) for file in without_subagents(found)]
+    return list(map(str, found))
 
 
 def _is_trace(file: Path) -> bool:

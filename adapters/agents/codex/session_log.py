@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from datetime import datetime
 from functools import lru_cache
-from itertools import starmap
+from heapq import merge
+from itertools import dropwhile, starmap
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -19,9 +20,10 @@ from urllib.parse import unquote
 import msgspec
 
 from proctor.policies import events as ev
+from proctor.policies.errors import EventError
 
 from ...kit.client_tools import RETURN_AT_ONCE, changes_of, mcp_output, mcp_tool_name
-from ...kit.trace_lines import TraceLines, TraceLog, TraceSession, parsed, text_of, tool_input
+from ...kit.trace_lines import TraceLines, TraceLog, TraceSession, open_lines, parsed, text_of, tool_input
 from ...kit.usage_log import LoggedTokens, UsageLog, Used, reading
 
 _HEADER = re.compile(
@@ -84,6 +86,11 @@ class _Line(msgspec.Struct, kw_only=True):
     payload: dict[str, Any] = {}
 
     @property
+    def when(self) -> int:
+        """Milliseconds since the epoch, 0 if the line has no time."""
+        return ev.at_ms(self.timestamp) if self.timestamp else 0
+
+    @property
     def kind(self) -> str:
         """The line's type, with the payload's own if it has one: `response_item/function_call`."""
         inner = self.payload.get("type")
@@ -117,19 +124,45 @@ _INSERTED = ("<environment_context>", "<user_instructions>", "# AGENTS.md instru
 
 
 def read(lines: TraceLines) -> Iterator[TraceSession]:
-    """The one session of a rollout. Raises TraceError."""
+    """The one session of a rollout, with the subagents that it started. Raises TraceError."""
     found = [lines.decode(LINES, line) for line in lines]
     if not found:
         return
-    metas = (line.payload.get("id") for line in found if line.type == "session_meta")
-    session_id = next((str(name) for name in metas if name), Path(lines.name).stem)
-    reader = _Reader(TraceLog(session_id, "codex"), found)
-    for line in found:
-        reader.handle_line(line)
+    log = TraceLog(_thread_of(found) or Path(lines.name).stem, "codex")
+    reader, agents = _Reader(log, found), [_subagent_lines(path) for path in _beside(Path(lines.name))]
+    starters = dict(link for thread in (found, *agents) for line in thread for link in _agent_links(line))
+    readers = [reader, *(_AgentReader(log, agent, reader, starters) for agent in agents)]
+    threads = ([(line, each) for line in each.lines] for each in readers)
+    for line, each in merge(*threads, key=lambda pair: pair[0].when):
+        each.handle_line(line)
     ends = [line.kind for line in found if line.kind in (*_STARTED, *_COMPLETED, _ABORTED)]
     reader.finish(ends)
     about = {"model": reader.model, "workspace": _folder(found) or None, "shell": "bash"}
     yield reader.log.session(lines.name, "codex", about, complete=not ends or ends[-1] not in _STARTED)
+
+
+def _subagent_lines(path: Path) -> list[_Line]:
+    with open_lines(str(path)) as lines:
+        return [lines.decode(LINES, line) for line in lines]
+
+
+def _thread_of(found: list[_Line]) -> str:
+    metas = (line.payload.get("id") for line in found if line.type == "session_meta")
+    return next((str(name) for name in metas if name), "")
+
+
+def _is_agents(found: list[_Line]) -> bool:
+    """Whether a rollout is a subagent's, whose prompt the model writes."""
+    return any(line.payload.get("parent_thread_id") for line in found[:1])
+
+
+def _agent_links(line: _Line) -> Iterator[tuple[str, str]]:
+    """The threads that a call has started, each with that call."""
+    match item := _completed_item(line):
+        case {"type": "CollabAgentToolCall", "tool": "spawn_agent", "receiver_thread_ids": [*threads]}:
+            yield from ((str(thread), str(item.get("id"))) for thread in threads)
+        case {"type": "SubAgentActivity", "kind": "started", "agent_thread_id": str(thread)}:
+            yield thread, str(item.get("id"))
 
 
 def _folder(found: list[_Line]) -> str:
@@ -148,8 +181,11 @@ class _Reader:
 
     def __init__(self, log: TraceLog, found: list[_Line]) -> None:
         self.log = log
+        self.lines = found
+        self.turns: dict[str, int] = {}
         self.model: str | None = None
         self._folder = _folder(found)
+        self._author = "assistant" if _is_agents(found) else "user"
         kinds = {line.kind for line in found}
         self._marks_users = any(_typed(line) is not None for line in found)
         self._counts_responses = "token_usage_record" in kinds
@@ -169,7 +205,7 @@ class _Reader:
             self.model = str(line.payload.get("model") or "") or self.model
             self._folder = str(line.payload.get("cwd") or "") or self._folder
         elif typed is not None:
-            self.log.add(ev.MessageSent, at=line.timestamp, content=typed)
+            self.log.add(ev.MessageSent, at=line.timestamp, role=self._author, content=typed)
         elif line.item == "message":
             self._message(line)
         elif _is_script(line):
@@ -196,6 +232,10 @@ class _Reader:
             self._between = False
             self.log.enter_turn(self.log.turn + 1, line.timestamp)
 
+    def _place(self) -> dict[str, Any]:
+        """The turn that a call belongs to, and the call that started its subagent."""
+        return {"turn": self.log.turn}
+
     def _message(self, line: _Line) -> None:
         role, content = line.payload.get("role"), text_of(line.payload.get("content"))
         if role == "assistant":
@@ -203,21 +243,22 @@ class _Reader:
             self.log.add(ev.MessageReceived, at=line.timestamp, content=content)
             return
         by_user = role == "user" and not self._marks_users and not str(content).startswith(_INSERTED)
-        self.log.add(ev.MessageSent, at=line.timestamp, role="user" if by_user else "system", content=content)
+        self.log.add(ev.MessageSent, at=line.timestamp, role=self._author if by_user else "system", content=content)
 
     def _call(self, line: _Line) -> None:
         self._respond(line)
         call_id, name = line.call_id, call_name(line.payload)
         self._names[call_id] = name
-        output = self._outputs.get(call_id)
+        output, place = self._outputs.get(call_id), self._place()
+        self.turns[call_id] = place["turn"]
         kind = ev.ToolCallRequested if output is not None and output.refused else ev.ToolCallStarted
         self.log.add(
             kind,
             at=line.timestamp,
             tool_call_id=call_id,
             tool_name=name,
-            turn=self.log.turn,
             tool_input=call_input(line.payload, self._folder),
+            **place,
         )
         if line.payload.get("type") == "web_search_call" and line.payload.get("status") != "failed":
             self.log.add(ev.ToolCallCompleted, at=line.timestamp, tool_call_id=call_id, tool_name=name)
@@ -248,7 +289,7 @@ class _Reader:
         if call_id.startswith(FROM_SCRIPT) and (made := _made_by_script(item)) is not None:
             name, given, output = made
             call: dict[str, Any] = {"tool_call_id": call_id, "tool_name": name, "tool_input": given}
-            self.log.add(ev.ToolCallStarted, at=line.timestamp, turn=self.log.turn, **call)
+            self.log.add(ev.ToolCallStarted, at=line.timestamp, **self._place(), **call)
             failed = CodexOutput(output, str(item.get("status"))).failed
             self.log.end_call(call_id, name, output, at=line.timestamp, failed=failed)
             return
@@ -274,7 +315,41 @@ class _Reader:
         if isinstance(usage, dict):
             given = {name: n for name in _Usage.__struct_fields__ if isinstance(n := usage.get(name), int)}
             figures = _Usage(**given).tokens().figures()
-            self.log.add(ev.TokenUsageUpdated, at=line.timestamp, model=self.model, scope=scope, **figures)
+            self._used(line, scope, figures)
+
+    def _used(self, line: _Line, scope: ev.Scope, figures: dict[str, Any]) -> None:
+        self.log.add(ev.TokenUsageUpdated, at=line.timestamp, model=self.model, scope=scope, **figures)
+
+
+class _AgentReader(_Reader):
+    """Adds the calls and the tokens of one subagent to its session; its messages are not the session's.
+
+    Its calls belong to the turn of the call that started it. What its rollout has before it names its own thread is a
+    copy of what its parent's has. `starters` are the calls that started the session's threads.
+    """
+
+    def __init__(self, log: TraceLog, found: list[_Line], main: _Reader, starters: dict[str, str]) -> None:
+        thread = _thread_of(found)
+        own = list(dropwhile(lambda line: line.payload.get("thread_id") != thread, found))
+        super().__init__(log, own)
+        self._folder = _folder(found)
+        self._starter = starters.get(thread)
+        self.turns = main.turns
+
+    def handle_line(self, line: _Line) -> None:
+        if line.item != "message" and _typed(line) is None:
+            super().handle_line(line)
+
+    def _respond(self, line: _Line) -> None:
+        """It begins no turn of the session."""
+
+    def _place(self) -> dict[str, Any]:
+        turn = self.turns.get(self._starter or "", max(self.log.turn, 1))
+        return {"turn": turn, "parent_tool_call_id": self._starter}
+
+    def _used(self, line: _Line, scope: ev.Scope, figures: dict[str, Any]) -> None:
+        tokens = figures["input_tokens"] + figures["output_tokens"]
+        super()._used(line, scope, {**figures, "subagent_tokens": tokens})
 
 
 def _typed(line: _Line) -> str | None:
@@ -380,12 +455,9 @@ class CodexUsageLog(UsageLog):
     """The rollout of a session, and those of the threads that it started."""
 
     def below(self, main: Path) -> Iterable[Path]:
-        session = main.stem[-_ID:]
-        days = (day for day in main.parents[3].glob("*/*/*") if day >= main.parent)
-        for log in (log for day in days for log in day.glob("rollout-*.jsonl")):
-            with suppress(EOFError):
-                if log.name > main.name and _session_of(log) == session:
-                    yield log
+        for day in main.parents[3].glob("*/*/*"):
+            if day >= main.parent:
+                yield from _threads(main, day)
 
     def has_call(self, call_id: str) -> bool:
         """Of a call that a script makes: whether the script runs, or the call that waits for it, with its tokens."""
@@ -411,6 +483,31 @@ class CodexUsageLog(UsageLog):
         if payload.type == "message" and payload.role == "assistant":
             return Used(at=found.timestamp, text="".join(_texts(payload.content)))
         return None
+
+
+def without_subagents(paths: Iterable[Path]) -> list[Path]:
+    """These files, without those that are read as part of another one of them."""
+    given = list(paths)
+    below = {log for main in given for log in _beside(main)}
+    return [path for path in given if path not in below]
+
+
+def _beside(main: Path) -> list[Path]:
+    """The rollouts of the threads that a session started, in its folder."""
+    if not main.name.startswith("rollout-"):
+        return []
+    with suppress(EventError):
+        return sorted(_threads(main, main.parent))
+    return []
+
+
+def _threads(main: Path, folder: Path) -> Iterator[Path]:
+    """The rollouts in a folder of the threads that a session started. Raises EventError."""
+    session = main.stem[-_ID:]
+    for log in folder.glob("rollout-*.jsonl"):
+        with suppress(EOFError):
+            if log.name > main.name and _session_of(log) == session:
+                yield log
 
 
 _ID = 36

@@ -203,3 +203,66 @@ def test_a_command_has_the_inputs_that_it_has_live(read_one: Callable[..., Trace
         "reason": "to see",
         "timeout_ms": 5,
     }
+
+
+MAIN, AGENT = "01a22647-45af-7f92-a578-e1ed58f77169", "01a22647-4602-78e1-b665-916f0f69a9d8"
+COMMAND = '{"cmd": "ls"}'
+PROMPT = line("event_msg", type="user_message", message="do it", thread_id=AGENT)
+
+
+def used(thread: str, tokens: int) -> dict[str, Any]:
+    return line("token_usage_record", thread_id=thread, session_id=MAIN, usage={"input_tokens": tokens})
+
+
+def called(name: str, call_id: str, arguments: str = "{}") -> dict[str, Any]:
+    return line("response_item", type="function_call", name=name, arguments=arguments, call_id=call_id)
+
+
+AGENTS_LINES = (
+    line("session_meta", session_id=MAIN, id=AGENT, parent_thread_id=MAIN),
+    called("exec_command", "copied", COMMAND),
+    PROMPT,
+    called("exec_command", "below", COMMAND),
+    used(AGENT, 50),
+)
+
+
+@pytest.mark.parametrize("item", [
+    {"type": "CollabAgentToolCall", "tool": "spawn_agent", "receiver_thread_ids": [AGENT]},
+    {"type": "SubAgentActivity", "kind": "started", "agent_thread_id": AGENT},
+])  # fmt: skip
+def test_a_session_is_read_with_its_subagents(
+    write: Callable[..., str], tmp_path: Path, item: dict[str, Any]
+) -> None:
+    """Their calls belong to the one that started them, and their tokens are apart. What a subagent is told is no text
+    of the user's, and what its rollout has of its parent's is not read again.
+    """
+    main = (
+        line("session_meta", session_id=MAIN, id=MAIN),
+        called("spawn_agent", "start"),
+        used(MAIN, 10),
+        line("event_msg", type="item_completed", item={**item, "id": "start"}),
+        called("wait_agent", "wait"),
+    )
+    later = [{**each, "timestamp": "2026-01-01T00:00:01.000Z"} for each in AGENTS_LINES]
+    path = write(*main, name=f"rollout-2026-01-01T00-00-00-{MAIN}.jsonl")
+    below = write(*later, name=f"rollout-2026-01-01T00-00-01-{AGENT}.jsonl")
+    (session,) = read_sessions([str(tmp_path)])
+
+    calls = [event for event in session.events if isinstance(event, ev.ToolCallStarted)]
+    assert [(call.tool_call_id, call.turn, call.parent_tool_call_id) for call in calls] == [
+        ("start", 1, None),
+        ("wait", 2, None),
+        ("below", 1, "start"),
+    ]
+    usage = [event for event in session.events if isinstance(event, ev.TokenUsageUpdated)]
+    assert [(event.input_tokens, event.subagent_tokens) for event in usage] == [(10, 0), (50, 50)]
+    assert not any(isinstance(event, ev.MessageSent) for event in session.events)
+    assert [each.events for each in read_sessions([path])] == [session.events]
+    assert [each.events for each in read_sessions([path, below])] == [session.events]
+
+
+def test_the_prompt_of_a_subagent_that_is_read_alone_is_not_the_users(read_one: Callable[..., TraceSession]) -> None:
+    session = read_one(*AGENTS_LINES)
+
+    assert [event.role for event in session.events if isinstance(event, ev.MessageSent)] == ["assistant"]
