@@ -248,7 +248,7 @@ def _run_command(given: list[str]) -> int:
         code = BAD_INPUT
     except click.ClickException as error:
         note(f"error: {usage_text(error)}")
-        code = FAILED if is_machines(error.__cause__) else BAD_INPUT
+        code = FAILED if is_machines(error) else BAD_INPUT
     except BrokenPipeError:
         return _nobody_reads(0)
     except SystemExit as error:

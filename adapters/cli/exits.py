@@ -43,6 +43,7 @@ _CODES = {
 _NOT_A_STORE: tuple[StoreErrorKind, ...] = ("not_a_store", "newer_schema", "older_schema", "run_exists")
 """Kinds of store errors that are bad input, not failures of the machine."""
 _OF_MACHINE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO, errno.EBADF)
+_NOT_LET = (errno.EACCES, errno.EPERM)
 
 
 def report(error: BaseException, *, debug: bool) -> int:
@@ -78,10 +79,10 @@ def _code_and_text(error: BaseException) -> tuple[int, str]:
     if isinstance(error, SystemExit):
         return FAILED, "error: an agent's code ended the program with `sys.exit`; let it return or raise instead"
     if isinstance(error, OSError) and error.filename is not None:
-        return FAILED if is_machines(error) else BAD_INPUT, f"error: `{error.filename}`: {os_words(error)}"
+        return FAILED if error.errno in _OF_MACHINE else BAD_INPUT, f"error: `{error.filename}`: {os_words(error)}"
     if isinstance(error, FileNotFoundError) and not _has_folder():
         return BAD_INPUT, "error: the current folder has been removed; change to another"
-    if isinstance(error, OSError) and is_machines(error):
+    if isinstance(error, OSError) and error.errno in _OF_MACHINE:
         return FAILED, f"error: the output cannot be written: {os_words(error)}"
     if isinstance(error, UnicodeEncodeError):  # of the command line, the environment or a folder's name
         return BAD_INPUT, f"error: `{error.object}` is not UTF-8 text"
@@ -95,9 +96,12 @@ def _code_and_text(error: BaseException) -> tuple[int, str]:
     return FAILED, f"error: this should not have happened: {kind}: {first}\nrun `proctor --debug ...` for details"
 
 
-def is_machines(error: BaseException | None) -> bool:
-    """Whether the disk failed, has no space or is read-only: not a mistake of whoever named the file."""
-    return isinstance(error, OSError) and error.errno in _OF_MACHINE
+def is_machines(error: BaseException) -> bool:
+    """Whether an error says that the machine let nobody write a file: its disk failed, has no space, is read-only, or
+    its permissions forbid it. A name that can be no file's is bad input.
+    """
+    cause = error.__cause__
+    return isinstance(cause, OSError) and cause.errno in (*_OF_MACHINE, *_NOT_LET)
 
 
 def _has_folder() -> bool:
@@ -113,7 +117,7 @@ def code_of(error: ProctorError) -> int:
     """The exit code for an error that is raised on purpose."""
     from proctor.policies.errors import EventError
 
-    if is_machines(error.__cause__):
+    if is_machines(error):
         return FAILED
     if getattr(error, "kind", None) in _NOT_A_STORE:
         return BAD_INPUT

@@ -88,5 +88,5 @@ def listening(address: str, *, why: str, anywhere: bool = False) -> socket.socke
         listener.listen()
     except OSError as error:
         listener.close()
-        raise UsageError(f"cannot listen on `{address}`: {os_words(error)}") from error
+        raise UsageError(f"cannot listen on `{address}`: {os_words(error)}") from None
     return listener

@@ -4,7 +4,6 @@ import json
 import os
 import pty
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -137,23 +136,38 @@ def test_a_full_disk_is_one_message(words: str, ran: Any) -> None:
     assert (ended.returncode, ended.stderr) == (3, "error: the output cannot be written: no space left on device\n")
 
 
-@pytest.mark.skipif(
-    shutil.which("unshare") is None or subprocess.run(["unshare", "-rm", "true"]).returncode != 0,
-    reason="needs `unshare`",
-)
+UNPRIVILEGED = "setpriv --bounding-set=-all --inh-caps=-all"
+
+
+def can_be_confined() -> bool:
+    """Whether a program can be run without privileges in a mount namespace of its own."""
+    try:
+        return subprocess.run(["unshare", "-rm", *UNPRIVILEGED.split(), "true"], check=False).returncode == 0
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.skipif(not can_be_confined(), reason="needs `unshare` and `setpriv`")
 @pytest.mark.parametrize(
     "words", ["schema -o out", "init --yes --agent claude", "hook install --agent claude --policy org.yaml", "demo"]
 )
-def test_a_read_only_file_system_is_a_failure_of_the_machine(words: str, place: Path) -> None:
+@pytest.mark.parametrize(("how", "why"), [
+    ("mount --bind . . && mount -o remount,bind,ro . && cd $PWD", "read-only file system"),
+    ("chmod a-w .", "permission denied"),
+])  # fmt: skip
+def test_a_folder_that_cannot_be_written_is_a_failure_of_the_machine(
+    words: str, how: str, why: str, place: Path
+) -> None:
     """Exit code 3, as on a full disk, whatever a command writes."""
-    shell = f"mount --bind . . && mount -o remount,bind,ro . && cd $PWD && exec {' '.join(PROCTOR)} {words}"
+    shell = f"{how} && exec {UNPRIVILEGED} {' '.join(PROCTOR)} {words}"
     store = {"PROCTOR_STORE": str(place / "new.db")}
     ended = subprocess.run(
         ["unshare", "-rm", "sh", "-c", shell],
         cwd=place, capture_output=True, text=True, timeout=PATIENCE_S, env={**os.environ, **store},
     )  # fmt: skip
+    place.chmod(0o755)
 
-    assert (ended.returncode, "read-only file system" in ended.stderr) == (3, True), ended
+    assert (ended.returncode, why in ended.stderr) == (3, True), ended
 
 
 @pytest.mark.parametrize(
