@@ -238,7 +238,8 @@ def isolated_member(member: str, call: Callable[[], T]) -> T:
 def check_adapter(adapter: object) -> None:
     """Raises UsageError for anything that is not an adapter."""
     if isinstance(adapter, type) or not isolated_member("capabilities", lambda: hasattr(adapter, "capabilities")):
-        raise UsageError(f"`adapter` is {_named(adapter)}, not an adapter; for example `ShellAdapter()`")
+        wanted = "not an adapter; for example `ShellAdapter()`, or `PydanticAIAdapter(agent)`"
+        raise UsageError(f"`adapter` is {_named(adapter)}, {wanted}")
     check_methods("the adapter", adapter, "prepare", "compile", "open")
 
 

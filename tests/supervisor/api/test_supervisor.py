@@ -149,7 +149,7 @@ async def test_all_subscriptions_end_with_the_supervisor() -> None:
 
 
 @pytest.mark.parametrize(("given", "message"), [
-    ({"adapter": None}, "`adapter` is None, not an adapter"),
+    ({"adapter": None}, r"`adapter` is None, not an adapter; for example .* or `PydanticAIAdapter\(agent\)`"),
     ({"adapter": "claude"}, "`adapter` is a value of type `str`, not an adapter"),
     ({"adapter": FakeAdapter}, "`adapter` is the class `FakeAdapter`, not an adapter"),
     ({"adapter": SimpleNamespace(capabilities=None)}, "the adapter `SimpleNamespace` has no method `prepare`"),
