@@ -466,7 +466,9 @@ class _Reader:
         return refusals[time - 1] if time <= len(refusals) else False
 
     def _usage(self, record: LogRecord, usage: LogUsage, model: str | None) -> None:
-        self.log.add(TokenUsageUpdated, at=record.at, model=model, **usage.tokens().figures())
+        tokens = usage.tokens()
+        of_subagents = tokens.all if record.is_subagent else 0
+        self.log.add(TokenUsageUpdated, at=record.at, model=model, **tokens.figures(), subagent_tokens=of_subagents)
 
 
 def _agent_links(record: LogRecord) -> Iterator[tuple[str, str]]:

@@ -314,11 +314,11 @@ class _Reader:
         self._between = True
         if isinstance(usage, dict):
             given = {name: n for name in _Usage.__struct_fields__ if isinstance(n := usage.get(name), int)}
-            figures = _Usage(**given).tokens().figures()
-            self._used(line, scope, figures)
+            self._used(line, scope, _Usage(**given).tokens())
 
-    def _used(self, line: _Line, scope: ev.Scope, figures: dict[str, Any]) -> None:
-        self.log.add(ev.TokenUsageUpdated, at=line.timestamp, model=self.model, scope=scope, **figures)
+    def _used(self, line: _Line, scope: ev.Scope, tokens: LoggedTokens, of_subagents: int = 0) -> None:
+        about = {"model": self.model, "scope": scope, "subagent_tokens": of_subagents}
+        self.log.add(ev.TokenUsageUpdated, at=line.timestamp, **about, **tokens.figures())
 
 
 class _AgentReader(_Reader):
@@ -347,9 +347,8 @@ class _AgentReader(_Reader):
         turn = self.turns.get(self._starter or "", max(self.log.turn, 1))
         return {"turn": turn, "parent_tool_call_id": self._starter}
 
-    def _used(self, line: _Line, scope: ev.Scope, figures: dict[str, Any]) -> None:
-        tokens = figures["input_tokens"] + figures["output_tokens"]
-        super()._used(line, scope, {**figures, "subagent_tokens": tokens})
+    def _used(self, line: _Line, scope: ev.Scope, tokens: LoggedTokens, of_subagents: int = 0) -> None:
+        super()._used(line, scope, tokens, tokens.all)
 
 
 def _typed(line: _Line) -> str | None:

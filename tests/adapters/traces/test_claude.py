@@ -45,6 +45,7 @@ def test_the_recorded_session_is_read_with_its_subagent(recorded: TraceSession) 
     assert inner.parent_tool_call_id == agent.tool_call_id
     assert [(event.input_tokens, event.output_tokens) for event in usage] == [(157, 20), *[(100, 20)] * 5]
     assert (usage[0].cache_read_tokens, usage[0].cache_write_tokens) == (50, 7)
+    assert sorted(event.subagent_tokens for event in usage) == [0, 0, 0, 0, 120, 120]
     assert [text for role, text in messages if role == "user"] == ["look at the folder"]
     assert ("assistant", "sub look around") in messages
     assert ("system", "<task-notification") in messages
