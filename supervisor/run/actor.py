@@ -164,6 +164,8 @@ class RunActor:
             self._feed(interface.ApprovalAnswered(now_ms=self.now_ms(), approval_id=approval_id, answer=answer))
 
     def _release(self) -> None:
+        if self._outcome is not None:  # else the task was cancelled, as when the program ends: its runs are lost then
+            self._record_end(self._outcome)
         self._set_aborted(RuntimeError("the run was torn down before it could end"))
         self._release_priority()
         self._alarm.drop()
@@ -171,6 +173,17 @@ class RunActor:
         self._waiters.close()
         if self._journal.unsettled:
             DetachedTask(self._journal.settle)
+
+    def _record_end(self, outcome: interface.Outcome) -> None:
+        """Record the end of a run that an internal error has ended: its session would be busy while this process
+        lives.
+        """
+        now_ms, error = self.now_ms(), outcome.error
+        ending = (interface.AdapterEnded(now_ms=now_ms, error=error), interface.Settled(now_ms=now_ms))
+        for input in ending if self._machine.begun and not self._machine.ended else ():
+            for effect in self._machine.handle(input):
+                if isinstance(effect, interface.Settle):
+                    self._journal.used = effect.used
 
     async def _begin(self, begin: interface.Begin) -> None:
         self._feed(begin)

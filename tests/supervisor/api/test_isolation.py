@@ -22,8 +22,9 @@ from proctor.supervisor.control.ownership import Ownership
 from proctor.supervisor.errors import StoreError, UsageError
 from proctor.supervisor.machine.interface import Ticked
 from proctor.supervisor.run.journal import Journal, RunRecorder
+from proctor.supervisor.run.provider_session import ProviderReader
 from proctor.supervisor.run.tasks import DetachedTask, OneShotEvent, SelfCancelledError, call_isolated
-from proctor.supervisor.testing.fakes import Ask, FakeAdapter, Pause
+from proctor.supervisor.testing.fakes import PATIENCE_S, Ask, FakeAdapter, Pause
 from tests.supervised import OPEN, Before, Speaking, around
 
 pytestmark = pytest.mark.anyio
@@ -447,6 +448,30 @@ async def test_an_internal_error_at_a_runs_start_or_end_is_raised_at_the_caller(
         await run_once(adapter, "go", policies=[OPEN])
 
     assert adapter.closed == len(adapter.launches) == opened
+
+
+@pytest.mark.parametrize("budgets", ["", "budgets: [{name: b, max_tool_calls: 9}], "])
+async def test_a_run_with_an_internal_error_has_an_end_and_its_session_is_free(
+    budgets: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody else would end it, as its owner lives on."""
+    policies = parse_policies(f"{{name: p, {budgets}limits: {{max_turns: 9}}}}")
+    monkeypatch.setattr("proctor.supervisor.run.journal.SETTLE_S", 0.01)
+    adapter = FakeAdapter([Ask(name="read"), MessageReceived(content="x")])
+    async with Supervisor(MemoryStore()) as supervisor:
+        with monkeypatch.context() as patched:
+            patched.setattr(ProviderReader, "run", breaks)
+            handle = await supervisor.start(adapter, "go", policies=policies, session_id="s")
+            with pytest.raises(LookupError, match="a mistake of ours"):
+                await handle.wait()
+        with anyio.fail_after(PATIENCE_S):
+            async with supervisor.subscribe(run_id=handle.run_id) as events:
+                ended = [event async for event in events if isinstance(event, TERMINAL)]
+        again = await supervisor.start(adapter, "go", policies=policies, session_id="s")
+        assert (await again.wait()).status == "completed"
+
+    assert [type(event) for event in ended] == [RunFailed]
+    assert "a mistake of ours" in str(ended[0])
 
 
 async def test_a_supervisor_with_an_internal_error_ends_its_runs_and_starts_no_others(
