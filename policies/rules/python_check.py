@@ -86,7 +86,7 @@ class Check(Rule, tag="check", frozen=True):
     An `async def` runs outside the monitor: pass its answers as `propose(call, checks={id: answer})`.
 
     Attributes:
-        check: The callable.
+        check: The function that decides about a call.
         tool: The calls that it evaluates.
         narrows: Takes a tool's name and the context; False hides the tool from the model.
     """
