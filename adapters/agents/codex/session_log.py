@@ -7,7 +7,7 @@ in a line of their own, after the lines of its calls and text.
 import os
 import re
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime
 from functools import lru_cache
@@ -65,7 +65,9 @@ class CodexOutput:
         """Whether the call never ran, as a person denied it or the client has no such tool. A command's output cannot
         fake that, as the client writes its header before it.
         """
-        return self._status is None and _REFUSED.match(self._text) is not None
+        if self._status is not None:
+            return self._status == "declined"
+        return _REFUSED.match(self._text) is not None
 
 
 def _content(value: Any) -> tuple[Any, bool]:
@@ -189,11 +191,11 @@ class _Reader:
         kinds = {line.kind for line in found}
         self._marks_users = any(_typed(line) is not None for line in found)
         self._counts_responses = "token_usage_record" in kinds
-        self._status = dict(status for line in found for status in _statuses(line))
-        self._outputs = dict(output for line in found for output in _outputs(line, self._status))
+        self._items = {str(item.get("id")): item for line in found if (item := _completed_item(line)).get("status")}
+        self._outputs = dict(output for line in found for output in _outputs(line, self._items))
         self._names: dict[str, str] = {}
         self._scripts: set[str] = set()
-        self._will_end = set(self._status)
+        self._will_end = set(self._items)
         self._running: set[str] = set()
         self._between = True
         self._last_total: Any = None
@@ -248,18 +250,14 @@ class _Reader:
     def _call(self, line: _Line) -> None:
         self._respond(line)
         call_id, name = line.call_id, call_name(line.payload)
+        given, item = call_input(line.payload, self._folder), self._items.get(line.call_id, {})
+        if item.get("type") == "FileChange" and (change := _made(item)):  # a command may be a patch to the client
+            name, given, _ = change
         self._names[call_id] = name
         output, place = self._outputs.get(call_id), self._place()
         self.turns[call_id] = place["turn"]
         kind = ev.ToolCallRequested if output is not None and output.refused else ev.ToolCallStarted
-        self.log.add(
-            kind,
-            at=line.timestamp,
-            tool_call_id=call_id,
-            tool_name=name,
-            tool_input=call_input(line.payload, self._folder),
-            **place,
-        )
+        self.log.add(kind, at=line.timestamp, tool_call_id=call_id, tool_name=name, tool_input=given, **place)
         if line.payload.get("type") == "web_search_call" and line.payload.get("status") != "failed":
             self.log.add(ev.ToolCallCompleted, at=line.timestamp, tool_call_id=call_id, tool_name=name)
 
@@ -279,14 +277,14 @@ class _Reader:
             at=line.timestamp,
             failed=output.failed,
             refused=output.refused,
-            unfinished=(output.running and call_id not in self._status) or name in RETURN_AT_ONCE,
+            unfinished=(output.running and call_id not in self._items) or name in RETURN_AT_ONCE,
         )
 
     def _item_completed(self, line: _Line) -> None:
         """End a command that went on when the model got its output; of a call that a script made, this is all."""
         item = _completed_item(line)
         call_id = str(item.get("id"))
-        if call_id.startswith(FROM_SCRIPT) and (made := _made_by_script(item)) is not None:
+        if call_id.startswith(FROM_SCRIPT) and (made := _made(item)) is not None:
             name, given, output = made
             call: dict[str, Any] = {"tool_call_id": call_id, "tool_name": name, "tool_input": given}
             self.log.add(ev.ToolCallStarted, at=line.timestamp, **self._place(), **call)
@@ -366,8 +364,8 @@ def _is_script(line: _Line) -> bool:
     )
 
 
-def _made_by_script(item: dict[str, Any]) -> tuple[str, dict[str, Any], Any] | None:
-    """The name, input and output of a call that a script made, as the client would report it live."""
+def _made(item: dict[str, Any]) -> tuple[str, dict[str, Any], Any] | None:
+    """The name, input and output of a call that the client has made, as it would report it live."""
     match item:
         case {"type": "CommandExecution", "command": [*words]}:
             folder = unquote(str(item.get("cwd", "")).removeprefix("file://"))
@@ -388,20 +386,14 @@ def _change(path: str, change: Any) -> dict[str, Any]:
     return {"path": path, "kind": found.get("type", "update"), "diff": diff, **moved}
 
 
-def _statuses(line: _Line) -> Iterator[tuple[str, str]]:
-    item = _completed_item(line)
-    if isinstance(item.get("status"), str):
-        yield str(item.get("id")), item["status"]
-
-
 def _completed_item(line: _Line) -> dict[str, Any]:
     item = line.payload.get("item")
     return item if line.kind == "event_msg/item_completed" and isinstance(item, dict) else {}
 
 
-def _outputs(line: _Line, status: dict[str, str]) -> Iterator[tuple[str, CodexOutput]]:
+def _outputs(line: _Line, items: Mapping[str, dict[str, Any]]) -> Iterator[tuple[str, CodexOutput]]:
     if line.item in OUTPUTS:
-        yield line.call_id, CodexOutput(line.payload.get("output"), status.get(line.call_id))
+        yield line.call_id, CodexOutput(line.payload.get("output"), items.get(line.call_id, {}).get("status"))
 
 
 def call_name(payload: dict[str, Any]) -> str:

@@ -266,3 +266,27 @@ def test_the_prompt_of_a_subagent_that_is_read_alone_is_not_the_users(read_one: 
     session = read_one(*AGENTS_LINES)
 
     assert [event.role for event in session.events if isinstance(event, ev.MessageSent)] == ["assistant"]
+
+
+@pytest.mark.parametrize(("status", "kinds"), [
+    ("completed", ["tool_call_started", "tool_call_completed"]),
+    ("failed", ["tool_call_started", "tool_call_failed"]),
+    ("declined", ["tool_call_requested", "tool_call_denied"]),
+])  # fmt: skip
+def test_a_command_that_the_client_takes_for_a_patch_is_one(
+    read_one: Callable[..., TraceSession], status: str, kinds: list[str]
+) -> None:
+    """As in a live run; a person may decline it."""
+    item = {"type": "FileChange", "id": "c", "status": status, "changes": {"/w/a": {"type": "add", "content": "x\n"}}}
+    session = read_one(
+        META,
+        called("exec_command", "c", json.dumps({"cmd": "apply_patch <<'E'\n*** Begin Patch\n...\nE\n"})),
+        line("event_msg", type="item_completed", item=item),
+        line("response_item", type="function_call_output", call_id="c", output="what the model is told"),
+    )
+
+    call, *_ = calls = [event for event in session.events if isinstance(event, ev.ToolEvent | ev.ToolOutcome)]
+    assert [each.type for each in calls] == kinds
+    assert isinstance(call, ev.ToolEvent)
+    assert call.tool_name == "apply_patch"
+    assert call.tool_input == {"changes": [{"path": "/w/a", "kind": "add", "diff": "x\n"}]}
