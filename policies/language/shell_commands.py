@@ -144,7 +144,7 @@ class NamedCommand:
 
 def _called(name: str) -> set[str]:
     """The names that a command goes by: some file systems take `RM` for `rm`."""
-    return {name.casefold(), *names_of(name.rpartition("/")[2])}
+    return {name.casefold(), *names_of(name)}
 
 
 def _may_be_file(named: str, given: str) -> bool:

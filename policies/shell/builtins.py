@@ -27,7 +27,7 @@ _OF_PROGRAMS = re.compile(
     r"|([A-Z]|[A-Z][A-Z0-9]*_)?FLAGS|(AR|AS|CO|CPP|CXX|C|F|G|GET|LD|LINT|L|M2|P|R|SCCS|TEXI2DVI|Y)FLAGS|TARGET_(ARCH|MACH)"
     r"|AS|FC|F77|F90|M2C|PC|YACC|LEX|LINT|CO|GET|MAKEINFO|TEX|TEXI2DVI|WEAVE|CWEAVE|TANGLE|CTANGLE|RM|INSTALL|NM|RANLIB"
     r"|STRIP|OBJCOPY|OBJDUMP|E?F?GREP|DIFF|CMP|SED|AWK|LDLIBS|LOADLIBES|OUTPUT_OPTION|SUFFIX(ES)?|VPATH|AUTO(CONF|MAKE).*"
-    r"|DOCKER_.*|SSH_.*|RSYNC_.*|TAR_.*|TMUX.*|SCREENRC|MANPATH|LOCPATH|NLSPATH|RES_OPTIONS|HOSTALIASES|TZDIR"
+    r"|shell_escape.*|DOCKER_.*|SSH_.*|RSYNC_.*|TAR_.*|TMUX.*|SCREENRC|MANPATH|LOCPATH|NLSPATH|RES_OPTIONS|HOSTALIASES|TZDIR"
 )
 
 _DATA = re.compile(
@@ -42,7 +42,8 @@ _DATA = re.compile(
 """Variables that every program reads as data."""
 
 _INERT = re.compile(
-    r"[-+0-9.,:]*|true|false|yes|no|on|off|none|debug|info|warning|error|ignore|dumb|C|noninteractive", re.I
+    r"(?!\.\.?\Z)[-+0-9.,:]*|true|false|yes|no|on|off|none|debug|info|warning|error|ignore|dumb|C|noninteractive",
+    re.I,
 )
 """Values that run nothing in any variable."""
 

@@ -85,7 +85,7 @@ _HARMLESS: Mapping[str, str] = {
     "preserve-modification-time quiet verbose unconditional null dereference no-absolute-filenames help version",
     "zip": "rjqvmuf0-9yXoDdFgeclAJSzUw@ xibntPsZ= recurse-paths quiet junk-paths exclude include encrypt symlinks "
     "update freshen move delete out grow -(FF|sf|FS|ll|la|UN=.*|MM|dc|db|dg|dd)",
-    "man": "adfkKwWutcDi7IVh LSspMmre= all whatis apropos where path section sections locale manpath encoding "
+    "man": "adfkKwWutcDi7IVh LSspMme= all whatis apropos where path section sections locale manpath encoding "
     "ignore-case match-case regex wildcard names-only local-file usage help version",
     "rg": "aFHIilnNLopPqsSuUvVwxczb.0h ABCEdegfjmMrtT= after-context before-context context case-sensitive "
     "ignore-case smart-case fixed-strings files files-with-matches files-without-match glob iglob hidden no-ignore "
@@ -246,9 +246,12 @@ _CARRYING = {
     "aria2c": Carries(words="--on-.*", long="--conf-path"),
     "svn": Carries(long="--diff-cmd --diff3-cmd --editor-cmd --config-option --config-dir"),
     "pandoc": Carries(
-        letters="FLd", long="--filter --lua-filter --pdf-engine --defaults --data-dir", words=r".*\.lua"
+        letters="FLd",
+        long="--filter --lua-filter --pdf-engine --defaults --data-dir",
+        words=r".*\.lua|lua|--(pdf|latex)-engine.*",
     ),
-    "nmap": Carries(words=r"-s\w*C\w*|-A", long="--script --datadir --servicedb"),
+    "nmap": Carries(words=r"-s\w*C\w*|-A|--?(sc|dat|serv|inter).*"),
+    "deno": Carries(words="(.*=)?data:.*", written=True),
     **dict.fromkeys(("tshark", "wireshark"), Carries(letters="X")),
     **dict.fromkeys(
         split("tex latex pdftex pdflatex xetex xelatex luatex lualatex"),
@@ -258,7 +261,7 @@ _CARRYING = {
         ("gcc", "g++", "cc", "c++", "clang", "clang++"),
         Carries(
             long="-wrapper -specs -fplugin -fuse-ld --specs -iplugindir",
-            words="@.*|--|-W[alp],.*(plugin|@).*|-mllvm.*|-(load|plugin).*",
+            words="@.*|--|-W[alp],.*(plugin|@|load|mllvm|error-handling|distributor).*|-mllvm.*|-(load|plugin).*",
             harmless=r"-[cSEPsvw]|-g(\d|gdb\d?|dwarf[\w-]*|split-dwarf|z|line-tables-only)?|-[OoIDULlWMix].*"
             r"|-(Wall|pthread|pipe|static|shared|rdynamic|ansi|pedantic|save-temps)(=\w+)?"
             r"|-f(?!.*plugin|use-ld|module-mapper|thinlto)[\w=.+-]*|-m(?!llvm)[\w=.+-]*"
@@ -277,7 +280,7 @@ _CARRYING = {
     "gpg": Carries(harmless="--(version|help|list-keys|verify|list-secret-keys)|-k|-K"),
     "mypy": Carries(words="@.*"),  # a file of further options
     "nm": Carries(words="@.*"),
-    "pip": Carries(words=r"[\w-]+\.python"),  # `pip config set global.python x` sets what later runs it
+    "pip": Carries(words=r"[\w-]+\.(python|editor)"),  # `pip config set global.python x` sets what later runs it
     "clang-tidy": Carries(
         words="@.*",
         long="--load -load --plugins -plugins",
@@ -295,7 +298,7 @@ _CARRYING = {
     ),
     "openssl": Carries(
         long="-engine -provider-path -config -provider -cipher-provider -pass -passin -passout -loader",
-        words="engine",
+        words=r"engine|org\.openssl\.engine:.*",
         interactive=True,
         harmless=r"-(in|out|inform|outform|noout|text|subject|issuer|dates|enddate|startdate|fingerprint|serial|modulus|pubkey"
         r"|pubin|pubout|check|new|newkey|newkeys|x509|nodes|noenc|days|subj|addext|keyout|key|keyform|req|sha1|sha224|sha256"
@@ -310,7 +313,9 @@ _CARRYING = {
     ),
     "sphinx-build": Carries(letters="DP", long="--define --pdb"),  # a setting names programs
     "patch": Carries(letters="e", long="--ed"),
-    **dict.fromkeys(("yarn", "pnpm"), Carries(long="--script-shell --use-yarnrc", words=r"--config\..*")),
+    **dict.fromkeys(
+        ("yarn", "pnpm"), Carries(long="--script-shell --use-yarnrc --node-options", words=r"--config\..*")
+    ),
     "kubectl": Carries(  # behind `--` stands what a container runs
         words=r"--|set-credentials|users\..*", long="--exec-command --kubeconfig --helm-command --enable-exec"
     ),

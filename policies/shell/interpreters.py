@@ -52,6 +52,10 @@ _MODULES = split("""
 """Python's own modules that run nothing named in their words or input."""
 
 _CODE_MODULES = split("IPython ptpython bpython xonsh ipykernel jupyter ipdb pudb debugpy kernprof hy")
+STANDARD_PLACES = ("/bin", "/sbin", "/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin")
+_OF_A_LIBRARY = re.compile(r".*/lib(?:64)?/(?:python|pypy)[\d.]+/(?:(?:site|dist)-packages/)?(.+?)(?:/__main__)?\.py")
+_OF_A_PROGRAM = re.compile(r".*/\.?bin/([^./]+)|(?:.*/)?((?:np|pnp)[mx]|yarn)(?:-cli|-[\d.]+)?\.[cm]?js")
+"""Files of modules and of programs, which do what these do."""
 ON_INPUT = re.compile(r"(.*/)?(stdin|[0-9]+)|/+(dev|proc)/.*|.*/(dev|proc|fd)/.*", re.DOTALL)
 """Files that may be an interpreter's input."""
 
@@ -97,9 +101,15 @@ def _script(interpreter: Interpreter, file: str, rest: Sequence[Word]) -> list[N
         return UNKNOWN
     console = _CONSOLES.get(os.path.basename(file))
     verb = next((word for word in rest if not (word.text or "").startswith("-")), None)
-    if console is None or verb is None:
-        return []
-    return UNKNOWN if verb.text is None or re.fullmatch(console, verb.text) else []
+    if console is not None and verb is not None:
+        return UNKNOWN if verb.text is None or re.fullmatch(console, verb.text) else []
+    if module := _OF_A_LIBRARY.fullmatch(file):
+        return _module([literal(module[1].replace("/", ".")), *rest])
+    if program := _OF_A_PROGRAM.fullmatch(file):
+        return [Nested(words=(literal(program[1] or program[2]), *rest))]
+    return (
+        [Nested(words=(literal(os.path.basename(file)), *rest))] if os.path.dirname(file) in STANDARD_PLACES else []
+    )
 
 
 def _module(rest: Sequence[Word]) -> list[Nested]:

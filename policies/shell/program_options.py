@@ -142,13 +142,20 @@ _SHORT = {
     for program, verbs in _VERBS.items()
 }
 _VERSIONED = re.compile(r"([a-z+_-]+?)-?[\d.]+")
+REQUIRED = re.compile(r"([\w.-]+:)?(@?[^@=<>~!\[:]+)(\[.*|[@=<>~!].*)?", re.DOTALL)
+"""A program as package runners take it: behind an environment (`dev:x`), before a version (`x@1`, `x[y]==2`)."""
 
 
 def names_of(program: str) -> set[str]:
-    """The names by which a program is meant: its own without `.exe`, and without a version (`pip3`, `python3.11`)."""
-    name = program.casefold().removesuffix(".exe")
-    versioned = _VERSIONED.fullmatch(name)
-    return {name} if versioned is None else {name, versioned[1]}
+    """The names by which a program is meant: its own without `.exe`, and without a version (`pip3`, `python3.11`,
+    `eslint@9`).
+    """
+    path = program.casefold()
+    names = {path.rpartition("/")[2].removesuffix(".exe")}
+    for spelled in (path, *names):
+        if required := REQUIRED.fullmatch(spelled):
+            names.add(required[2].rpartition("/")[2])
+    return names | {versioned[1] for name in names if (versioned := _VERSIONED.fullmatch(name))}
 
 
 def in_full(program: str, words: Sequence[str | None]) -> Sequence[str | None]:

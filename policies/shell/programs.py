@@ -16,8 +16,8 @@ from . import wrappers
 from .builtins import changes_program_meaning, evaluates
 from .carrying import CARRYING, Carries, carries, gives_other
 from .git import git, own_words
-from .interpreters import AWKS, ON_INPUT, awk_files, awk_runs, interpreted, interpreter_of, sed_files
-from .program_options import GIT_WRITING, KNOWN, WRITING, expanded_values, written_files
+from .interpreters import AWKS, ON_INPUT, STANDARD_PLACES, awk_files, awk_runs, interpreted, interpreter_of, sed_files
+from .program_options import GIT_WRITING, KNOWN, REQUIRED, WRITING, expanded_values, written_files
 from .words import DYNAMIC, HARMLESS_TARGETS, UNSEEN, Shell, Word, check_depth, literal, split
 from .wrappers import PREFIXES, UNKNOWN, Nested, Prefix, behind
 
@@ -79,7 +79,9 @@ _HANDS_ON = {
 def passes_to_code(name: str, words: Sequence[str | None]) -> bool:
     """Whether a program passes its words to code in files, which may run the command among them."""
     name = name.casefold().rpartition("/")[2].removesuffix(".exe")
-    return interpreter_of(name) is not None or any(word in _HANDS_ON.get(name, "").split() for word in words if word)
+    if interpreter_of(name) is not None or name == "cmake":  # any variable of a project's may name a program
+        return True
+    return any(word in _HANDS_ON.get(name, "").split() for word in words if word)
 
 
 _OPAQUE_NAMES = re.compile(
@@ -189,14 +191,17 @@ def is_stranger(name: str) -> bool:
 def _known_as(name: str) -> list[str]:
     """The names under which a program may be listed: its own, and that without a version."""
     name = name.casefold()  # some file systems take `ENV` for `env`
-    versioned = _VERSIONED.fullmatch(name)
-    return [name] if versioned is None else [name, versioned[1] or versioned[2]]
+    required = REQUIRED.fullmatch(name)
+    names = [name] if required is None else [*dict.fromkeys((name, required[2]))]
+    versioned = _VERSIONED.fullmatch(names[-1])
+    return names if versioned is None else [*names, versioned[1] or versioned[2]]
 
 
 _PYTHONS = re.compile(r"(c?python|pypy|graalpy)?[\d.@+<>=,~!*-]*")
 _ASK_FOR_PYTHON = {
-    **dict.fromkeys(("uv", "uvx", "virtualenv"), re.compile("--python(?:=(.*))?|-p(.*)|pin|find", re.DOTALL)),
-    **dict.fromkeys(("pipenv", "pipx"), re.compile("--python(?:=(.*))?", re.DOTALL)),
+    **dict.fromkeys(("uv", "uvx"), re.compile("--python(?:=(.*))?|-p(.*)|pin|find", re.DOTALL)),
+    "virtualenv": re.compile("--(?:py[thon]*|try[a-z-]*)(?:=(.*))?|-p(.*)", re.DOTALL),
+    **dict.fromkeys(("pdm", "pipenv", "pipx"), re.compile("--(?:py[thon]*|pip-a[rgs]*)(?:=(.*))?", re.DOTALL)),
 }
 """Programs that run the Python that an option of theirs names, which may be any program."""
 
@@ -284,6 +289,7 @@ def files_of(name: str, arguments: Sequence[Word]) -> list[Word]:
 
 
 _PLAIN_WORD = re.compile(r"[\w@%+=:,./-]*", re.ASCII)
+_NAME = re.compile(rf"\[|{_PLAIN_WORD.pattern}", re.ASCII)
 
 
 def _stranger(arguments: Sequence[Word]) -> list[Nested]:
@@ -313,7 +319,7 @@ _BEFORE_VERBS = {
 def _verb(name: str, arguments: Sequence[Word]) -> list[Nested] | None:
     """The commands that a program with many verbs runs; None if the verb runs nothing else."""
     verbs, plain = _VERBS[name], _PLAIN_VERBS.get(name, ())
-    if name in _RUN_INPUT and _reads_input(arguments[1:]):
+    if name in _RUN_INPUT and arguments and _reads_input(arguments[1:], runs=arguments[0].text == "run"):
         return UNKNOWN
     if not arguments or arguments[0].text in plain or arguments[0].text in ("--version", "--help", "-v", "-V", "-h"):
         return None
@@ -331,10 +337,12 @@ def _verb(name: str, arguments: Sequence[Word]) -> list[Nested] | None:
     return UNKNOWN if prefix is None else behind(prefix, arguments[1:])
 
 
-def _reads_input(arguments: Sequence[Word]) -> bool:
-    """Whether the first word that is no option is the input."""
-    first = next((word.text or "" for word in arguments if not re.match("-.", word.text or "")), "")
-    return first == "-" or ON_INPUT.fullmatch(first) is not None
+def _reads_input(arguments: Sequence[Word], *, runs: bool) -> bool:
+    """Whether the first word that is no option is the input; or may be, where the program `runs` the file."""
+    first = next((word for word in arguments if not re.match("-.", word.text or "")), None)
+    if first is None:
+        return False
+    return runs if first.text is None else first.text == "-" or ON_INPUT.fullmatch(first.text) is not None
 
 
 def _make(arguments: Sequence[Word]) -> list[Nested]:
@@ -358,8 +366,6 @@ def _make(arguments: Sequence[Word]) -> list[Nested]:
 
 REDIRECT = "redirect"
 """The name of a redirection."""
-
-_STANDARD_PLACES = ("/bin", "/sbin", "/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin")
 
 
 class LinePart(msgspec.Struct, frozen=True, kw_only=True):
@@ -430,14 +436,15 @@ class CommandCollector:
         """Add a simple command, the files that its program writes, and the commands that it runs in turn."""
         check_depth(depth)
         path = words[0].text
-        if not path or path.startswith("=") or not path.isascii():  # zsh looks `=rm` up; file systems fold letters
+        # zsh looks `=rm` up; file systems fold letters; `bundle exec 'x y'` gives a shell its word
+        if not path or path.startswith("=") or not path.isascii() or (depth and not _NAME.fullmatch(path)):
             self._dynamic_words(words, source, "its name is known only when it runs")
             return
         file_name = os.path.basename(path) or path
         name = re.sub(r"(?i)(?<=.)\.exe\Z", "", file_name)
         part = _part("test" if path == "[" else name, source, words)
         self._parts.append(msgspec.structs.replace(part, stranger=is_stranger(name)))
-        elsewhere = "/" in path and os.path.dirname(path) not in _STANDARD_PLACES
+        elsewhere = "/" in path and os.path.dirname(path) not in STANDARD_PLACES
         if elsewhere or name != file_name:
             self._parts.append(_part(path if elsewhere else file_name, source, words))
         for file in files_of(name, words[1:]):

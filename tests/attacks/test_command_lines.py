@@ -290,6 +290,16 @@ CARRYING = [
     *("psql -c '\\! red'", "sqlite3 x '.shell red'", "duckdb x '.shell red'", "php -d auto_prepend_file=red f.php"),
     *("java -XX:OnError='red x' x", "rclone -o x red", "nix develop -c red", "aws ssm x --command 'red y'"),
     *("tmux send-keys red Enter", "xdotool type 'red x'", "dialog --prgbox 'red x' 1 1", "cargo watch -x 'red y'"),
+    *("virtualenv --pyth ./red v", "virtualenv --try-first-with ./red v", "pdm init --python ./red"),
+    *("pipx install --pip-args=--python=./red x", "pip config set config.editor red", "pandoc lua -e x"),
+    *("bundle exec 'red x'", "npx -p x 'r\"\"ed y'", "conda run '\nr\"\"ed'", "yarn exec 'red; x'"),
+    *("deno run -A 'data:text/javascript,x'", "deno run -A --preload data:x f", 'deno run "$x"', "nmap -script f x"),
+    *("python3 /usr/lib/python3.11/timeit.py x", "python3 /usr/lib/python3/dist-packages/IPython/__main__.py x"),
+    *("python3 /opt/v/bin/ipython -c x", "node /usr/lib/node_modules/npm/bin/npm-cli.js exec -c x"),
+    *("node .yarn/releases/yarn-4.1.0.cjs exec 'red; x'", "perl /usr/bin/rename 'exec(x)' f", "npx tsx@4 -e x"),
+    *("openssl pkey -in org.openssl.engine:./x.so:1", "man -r '$+!red\n' ls", "shell_escape=1 pdflatex x"),
+    *("pandoc --pdf-engine-opt=-shell-escape x.md -o x.pdf", "pnpm install --node-options=--import=./x"),
+    *("clang f.c -Wl,--error-handling-script=red", "COMPILER_PATH=. gcc f.c"),
     *("bash", "bash f", "sh -s", "bash -i", "bash -o posix -c red", "bash -O extglob -c red", "dash -x f", "ash f"),
 ]  # fmt: skip
 CARRYING += Path(__file__).with_name("lines_of_programs.txt").read_text().splitlines()
@@ -320,6 +330,19 @@ def test_allowing_a_program_does_not_allow_the_command_it_runs() -> None:
         parts = read_commands(line).parts
 
         assert any(part.name == "red" or (part.name == DYNAMIC and not part.among_words) for part in parts), line
+
+
+BY_ANOTHER_NAME = [
+    *("npx red@latest", "npx -y red@1.2 x", "npx @x/red", "npx red@file:../x", "pnpm dlx red@1", "uvx red==1.0"),
+    *("uvx red@1.0", "pipx run 'red[x]'", "hatch run dev:red", "npm exec red@1", "cmake -DX=./red .", "bunx red@^1"),
+    *("python3 /usr/bin/red", "node node_modules/.bin/red"),
+]
+
+
+def test_a_deny_matches_a_program_by_the_names_that_package_runners_take() -> None:
+    """They take a version behind it, or an environment before it."""
+    assert [line for line in BY_ANOTHER_NAME if not NamedCommands("red").reach(line)] == []
+    assert not NamedCommands("red").reach("npx blue@latest --x")
 
 
 READ = [
@@ -379,6 +402,8 @@ READ = [
     ("python3 -m json.tool f", ["python3", "json.tool"]), ("docker compose -f f.yml ps", ["docker"]),
     ("git commit -m std::vector", ["git"]), ("wait $!", ["wait"]), ("twine upload dist/x", ["twine"]),
     ("RUST_BACKTRACE=full cargo test", ["cargo"]),
+    ("node node_modules/.bin/jest -t 'a b'", ["node", "jest"]), ("npx jest@29 -t x", ["npx", "jest@29"]),
+    ("python .venv/bin/pytest -x", ["python", "pytest"]), ("uvx ruff@0.6 check .", ["uvx", "ruff@0.6"]),
     ("vitest run --coverage.enabled -t x", ["vitest"]), ("poetry env info", ["poetry"]), ("cloc --json .", ["cloc"]),
 ]  # fmt: skip
 
