@@ -116,8 +116,6 @@ class _Replay:
             found = self._step(n, step, other)
             if found is None:
                 continue
-            if found and step.kind in ("turn", "run"):
-                self.before.append({"turn": self.turn} | ({"run": self.run_number} if step.kind == "run" else {}))
             if found and self.before:
                 self.session.append(nothing_called(*self.before) | {"turn": self.turn, "run": self.run_number})
             return self._replayed(found or None, at_end=step.kind == "finish")
@@ -161,7 +159,10 @@ class _Replay:
             self.events.append(used_up)
             return self._consequence([], self.property.observe(used_up))
         self.turn += 1
-        return self._consequence(*self._both(ev.TurnStarted(turn=self.turn)))
+        found = self._consequence(*self._both(ev.TurnStarted(turn=self.turn)))
+        if found:
+            self.before.append({"turn": self.turn})
+        return found
 
     def _resumed(self, ended: type[ev.Event]) -> Ended:
         """The run ends so, and the session goes on in another."""
@@ -172,7 +173,11 @@ class _Replay:
         self.turn = self.shown_turn = 1
         self.running = None
         found = self._consequence(*self._both(ev.RunStarted(run_id=f"run-{self.run_number}", at=BEGUN)))
-        return self._consequence(*self._both(ev.TurnStarted(turn=self.turn))) if found is None else found
+        if found is None:
+            found = self._consequence(*self._both(ev.TurnStarted(turn=self.turn)))
+        if found:
+            self.before.append({"turn": self.turn, "run": self.run_number})
+        return found
 
     def _consequence(self, stack: list[Violation], property: list[Violation], *, resumes: bool = False) -> Ended:
         """What the violations of both mean. After a run that the stack ends, another follows only if `resumes`."""
