@@ -22,7 +22,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.server.streamable_http import GET_STREAM_KEY, StreamableHTTPServerTransport
 from mcp.server.transport_security import TransportSecurityMiddleware, TransportSecuritySettings
 from mcp.shared.message import SessionMessage
-from mcp.types import METHOD_NOT_FOUND, jsonrpc_message_adapter
+from mcp.types import METHOD_NOT_FOUND, JSONRPCNotification, jsonrpc_message_adapter
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
@@ -431,6 +431,9 @@ class _ServerPipes:
             await self._process.stdin.send(_line_of(item))
 
 
+_READY = JSONRPCNotification(jsonrpc="2.0", method="notifications/initialized")
+
+
 class _Renewal(httpx2.Auth):
     """Opens a new session with a server that has lost a connection's, and sends the request again: 404 says that
     nobody has carried it out. `renewed` is called then. An error of the new session is an answer to the request.
@@ -441,29 +444,21 @@ class _Renewal(httpx2.Auth):
         self._hello: httpx2.Request | None = None
         self._id: str | None = None  # in place of the one that the library knows
         self._renewing = anyio.Lock()
-        self._changed = anyio.Event()
 
     async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
-        """The requests in place of one; a GET, which is open for notices, waits until a call needs the session."""
+        """The requests in place of one."""
         _authorize(request)
         own = request.headers.get(_SESSION_HEADER)
         if own is None:
             self._hello = request if _method(request.content) == INITIALIZE else self._hello
             yield request
             return
-        is_last = request.method == "DELETE"
-        while True:
-            changed, used = self._changed, self._use(request, own)
-            response = yield request
-            if is_last or response.status_code != 404 or self._hello is None or not await _is_lost(response):
-                return
-            if request.method == "GET":
-                await changed.wait()
-                continue
-            is_last = True
-            async with self._renewing:
-                if used != (self._id or own):  # by another request
-                    continue
+        used = self._use(request, own)
+        response = yield request
+        if request.method != "POST" or response.status_code != 404 or not await _is_lost(response):
+            return
+        async with self._renewing:
+            if used == (self._id or own) and self._hello is not None:  # else another request has opened one
                 opened = yield _hurried(self._hello, HANDSHAKE_S)
                 with anyio.fail_after(HANDSHAKE_S):
                     await opened.aread()
@@ -471,9 +466,9 @@ class _Renewal(httpx2.Auth):
                     self._id = opened.headers[_SESSION_HEADER]
                     self._use(request, own)
                     yield _hurried(_ready_of(request), HANDSHAKE_S)
-                    self._changed.set()
-                    self._changed = anyio.Event()
                     self._renewed()
+        self._use(request, own)
+        yield request
 
     def _use(self, request: httpx2.Request, own: str) -> str:
         """Name the session of now in a request."""
@@ -506,9 +501,7 @@ async def _is_lost(response: httpx2.Response) -> bool:
 def _ready_of(request: httpx2.Request) -> httpx2.Request:
     """The notice that a new session has begun, with the headers of a request in it."""
     headers = {name: value for name, value in request.headers.items() if name != "content-length"}
-    return httpx2.Request(
-        "POST", request.url, headers=headers, json={"jsonrpc": "2.0", "method": "notifications/initialized"}
-    )
+    return httpx2.Request("POST", request.url, headers=headers, json=_READY.model_dump(exclude_none=True))
 
 
 def _hurried(request: httpx2.Request, seconds: float) -> httpx2.Request:
@@ -533,13 +526,25 @@ class UrlUpstream:
     @asynccontextmanager
     async def connect(self, mark: str) -> AsyncIterator[tuple[Incoming, Outgoing]]:
         timeout = httpx2.Timeout(_REACHED_S, read=None)  # a call may take any time, and an idle server say nothing
-        renewal = _Renewal(lambda: self._warn(f"{self.label} had lost the session; a new one was opened"))
         hooks = {"request": [_hurry_the_end]}
+
+        async def listen_again() -> None:
+            with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
+                await streams[1].send(SessionMessage(_READY))  # upon this, the library asks for the server's notices
+
+        def renewed() -> None:
+            self._warn(f"{self.label} had lost the session; a new one was opened")
+            tasks.start_soon(listen_again)
+
         async with (
-            httpx2.AsyncClient(auth=renewal, timeout=timeout, event_hooks=hooks) as client,
+            httpx2.AsyncClient(auth=_Renewal(renewed), timeout=timeout, event_hooks=hooks) as client,
             streamable_http_client(self._url, http_client=client, max_sse_event_size=MAX_LINE_BYTES) as streams,
+            anyio.create_task_group() as tasks,
         ):
-            yield streams
+            try:
+                yield streams
+            finally:
+                tasks.cancel_scope.cancel()
 
 
 async def _hurry_the_end(request: httpx2.Request) -> None:

@@ -21,6 +21,7 @@ from mcp.types import JSONRPCRequest
 from proctor.adapters.kit.client_tools import mcp_output
 from proctor.adapters.mcp_proxy.downstream import CommandUpstream, StdioClient, UrlUpstream
 from proctor.supervisor import PolicyViolationError, ProviderError, ProviderUnavailableError, UsageError
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 
@@ -135,6 +136,7 @@ class Remote:
         self.url = f"http://ana:secret@127.0.0.1:{self.socket.getsockname()[1]}/mcp"
         self.authorized: set[str] = set()
         self.added = 0
+        self.listened = threading.Event()
 
     def _app(self) -> Any:
         server = MCPServer("remote")
@@ -151,7 +153,13 @@ class Remote:
             self.authorized |= {
                 value.decode() for name, value in scope.get("headers", ()) if name == b"authorization"
             }
-            await app(scope, receive, send)
+
+            async def answered(message: Any) -> None:
+                if scope.get("method") == "GET" and message.get("status") == 200:
+                    self.listened.set()
+                await send(message)
+
+            await app(scope, receive, answered if scope["type"] == "http" else send)
 
         return watched
 
@@ -170,10 +178,14 @@ class Remote:
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])  # on trio, the library leaves readers as above
 @pytest.mark.parametrize("together", [1, 3])
-async def test_a_session_that_an_http_server_has_lost_is_opened_again(bench: Any, together: int) -> None:
-    """As the protocol demands of a client that gets a 404. The calls are carried out once, and the operator learns of
-    it.
+async def test_a_session_that_an_http_server_has_lost_is_opened_again(
+    bench: Any, together: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the protocol demands of a client that gets a 404. The calls are carried out once, the server's notices are
+    heard again, and the operator learns of it.
     """
+    monkeypatch.setattr("mcp.client.streamable_http.MAX_RECONNECTION_ATTEMPTS", 1)
+    monkeypatch.setattr("mcp.client.streamable_http.DEFAULT_RECONNECTION_DELAY_MS", 1)
     remote, warned, sums = Remote(), list[str](), list[tuple[bool, str]]()
     with ExitStack() as running, closing(remote.socket):
         running.enter_context(remote.serving())
@@ -184,11 +196,13 @@ async def test_a_session_that_an_http_server_has_lost_is_opened_again(bench: Any
 
             await add(0)
             await anyio.to_thread.run_sync(running.close)
+            remote.listened.clear()
             running.enter_context(remote.serving())
             async with anyio.create_task_group() as tasks:
                 for a in range(together):
                     tasks.start_soon(add, a + 1)
             await add(9)
+            assert await anyio.to_thread.run_sync(remote.listened.wait, PATIENCE_S)
 
     assert sorted(sums) == sorted((False, str(a + 1)) for a in (*range(together + 1), 9))
     assert remote.added == together + 2
