@@ -33,7 +33,9 @@ _HEADER = re.compile(
 )
 _FAILED = ("exec_command failed", "exec command rejected", "patch rejected", "aborted by user")
 _REFUSED = re.compile(
-    r"exec_command failed[^\n]*\bRejected\(|(?:exec command|patch) rejected by user|unsupported call\b"
+    r"exec_command failed[^\n]*\bRejected\(|(?:exec command|patch) rejected by user|unsupported call\b|"
+    r"failed to parse function arguments|(?:apply_patch verification|write_stdin) failed|unable to locate image|"
+    r"image path `[^`\n]*` is not a file"
 )
 
 
@@ -62,8 +64,8 @@ class CodexOutput:
 
     @property
     def refused(self) -> bool:
-        """Whether the call never ran, as a person denied it or the client has no such tool. A command's output cannot
-        fake that, as the client writes its header before it.
+        """Whether the call never ran, as a person denied it, or the client has no such tool or cannot use what the
+        model gave it. A command's output cannot fake that, as the client writes its header before it.
         """
         if self._status is not None:
             return self._status == "declined"
@@ -110,7 +112,7 @@ class _Line(msgspec.Struct, kw_only=True):
 
 LINES = msgspec.json.Decoder(_Line)
 _CALLS = ("function_call", "custom_tool_call", "local_shell_call", "web_search_call")
-_SHOWN_OTHERWISE = ("cmd", "workdir", "working_directory", "sandbox_permissions", "justification")
+_SHOWN_OTHERWISE = ("cmd", "shell", "workdir", "working_directory", "sandbox_permissions", "justification")
 """A command's inputs as the model writes them, which the client reports live in other words."""
 _BASH = ("bash", "/bin/bash", "/usr/bin/bash")
 _COMMANDS = ("exec_command", "shell", "local_shell", "shell_command", "container.exec")
@@ -251,8 +253,8 @@ class _Reader:
         self._respond(line)
         call_id, name = line.call_id, call_name(line.payload)
         given, item = call_input(line.payload, self._folder), self._items.get(line.call_id, {})
-        if item.get("type") == "FileChange" and (change := _made(item)):  # a command may be a patch to the client
-            name, given, _ = change
+        if item.get("type") != "CommandExecution" and (made := _made(item)):  # a command may be a patch to the client
+            name, given, _ = made
         self._names[call_id] = name
         output, place = self._outputs.get(call_id), self._place()
         self.turns[call_id] = place["turn"]
@@ -420,7 +422,7 @@ def call_input(payload: dict[str, Any], folder: str = "") -> dict[str, Any]:
     named = recorded.get("workdir", recorded.get("working_directory"))
     live = {
         "command": _script(words) if words else command,
-        "cwd": os.path.join(folder, named) if isinstance(named, str) else folder or None,
+        "cwd": os.path.normpath(os.path.join(folder, named)) if isinstance(named, str) else folder or None,
         "escalated": recorded.get("sandbox_permissions", "use_default") != "use_default" or None,
         "reason": recorded.get("justification"),
     }

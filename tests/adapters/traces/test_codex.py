@@ -78,6 +78,11 @@ CALL = line("response_item", type="function_call", name="shell", arguments='{"co
     ("Exit code: 1\nWall time: 0 seconds\nOutput:\nno", "failed", "no"),
     ({"content": "no", "success": False}, "failed", "no"),
     ("exec command rejected by user", "denied", None),
+    ("apply_patch verification failed: no such file", "denied", None),
+    ("failed to parse function arguments: missing field `cmd`", "denied", None),
+    ("write_stdin failed: Unknown process id 7", "denied", None),
+    ("unable to locate image at `/a.png`", "denied", None),
+    ("image path `/a` is not a file", "denied", None),
     ("anything\nExit code: 1", "completed", "anything\nExit code: 1"),
 ])  # fmt: skip
 def test_outputs_of_older_clients_are_parsed(read_one: Any, output: Any, kind: str, value: Any) -> None:
@@ -185,7 +190,8 @@ def test_a_command_has_the_inputs_that_it_has_live(read_one: Callable[..., Trace
     """In the words of the client, not of the model, so that a rule about where it runs holds for both."""
     written = {
         "cmd": "ls",
-        "workdir": "sub",
+        "workdir": "./sub/",
+        "shell": "/bin/bash",
         "sandbox_permissions": "require_escalated",
         "justification": "to see",
         "timeout_ms": 5,
@@ -290,3 +296,15 @@ def test_a_command_that_the_client_takes_for_a_patch_is_one(
     assert isinstance(call, ev.ToolEvent)
     assert call.tool_name == "apply_patch"
     assert call.tool_input == {"changes": [{"path": "/w/a", "kind": "add", "diff": "x\n"}]}
+
+
+def test_a_call_of_the_clients_own_server_has_its_name_of_a_live_run(read_one: Callable[..., TraceSession]) -> None:
+    item = {"type": "McpToolCall", "id": "c", "status": "completed", "server": "codex", "tool": "read_mcp_resource"}
+    session = read_one(
+        META,
+        called("read_mcp_resource", "c", '{"uri": "a"}'),
+        line("event_msg", type="item_completed", item={**item, "arguments": {"uri": "a"}}),
+    )
+
+    (call,) = (event for event in session.events if isinstance(event, ev.ToolCallStarted))
+    assert (call.tool_name, call.tool_input) == ("mcp__codex__read_mcp_resource", {"uri": "a"})
