@@ -1,5 +1,6 @@
 """A supervisor of many runs: bounded, observed, cancelled together, and none lost."""
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -17,6 +18,7 @@ from proctor.policies import parse_policies
 from proctor.policies.events import TERMINAL, Event, MessageReceived
 from proctor.policies.policy import Deny, Policy
 from proctor.supervisor import MemoryStore, PolicyViolationError, ProctorError, Supervisor, UsageError, run_once
+from proctor.supervisor.run.services import Clock
 from proctor.supervisor.testing.fakes import PATIENCE_S, Ask, FakeAdapter, Pause
 from proctor.supervisor.watch.subscriptions import Subscriptions
 
@@ -302,6 +304,34 @@ async def test_a_request_that_is_made_after_the_machine_slept_can_be_answered(
     assert [call.name for call in agent.ran] == ["read", "bash"]
     assert result.events[-1].at is not None
     assert abs(result.events[-1].at.timestamp() - of_day()) < PATIENCE_S
+
+
+class OwnLoop(asyncio.SelectorEventLoop):
+    """A loop with a method of its own for the time, as uvloop's has."""
+
+    def __init__(self, begins_at: float = 0.0) -> None:
+        self._before = begins_at and time.monotonic() - begins_at
+        super().__init__()
+
+    def time(self) -> float:
+        return time.monotonic() - self._before
+
+
+@pytest.mark.parametrize(("begins_at", "hours"), [(0.0, 3), (7.0, 0)], ids=["system's", "virtual"])
+def test_the_clock_of_another_event_loop_follows_the_day_as_well(
+    begins_at: float, hours: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If that loop goes by the system's clock; one of a test's own is left alone."""
+    of_day = time.time
+
+    async def followed() -> int:
+        clock = Clock()
+        monkeypatch.setattr(time, "time", lambda: of_day() + 3 * 3600)
+        clock.follow()
+        return round((clock.now_ms() / 1000 - of_day()) / 3600)
+
+    with asyncio.Runner(loop_factory=lambda: OwnLoop(begins_at)) as runner:
+        assert runner.run(followed()) == hours
 
 
 async def test_a_policy_is_checked_again_for_an_adapter_that_can_do_less_than_before() -> None:
