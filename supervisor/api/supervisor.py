@@ -490,7 +490,8 @@ class Supervisor:
         if info is None:
             raise UsageError(f"there is no run `{run_id}`; create it first")
         if info.status != "created":
-            raise UsageError(f"run `{run_id}` was started before: it is {info.status}")
+            more = "" if info.status == "running" else f"; a new run of session `{info.session_id}` can continue it"
+            raise UsageError(f"run `{run_id}` was started before: it is {info.status}{more}")
         return info
 
     def _listen(self, owner: Owner) -> None:

@@ -505,6 +505,19 @@ async def test_an_owner_that_is_registered_after_it_left_does_not_stay() -> None
 
 
 @anyone
+async def test_a_run_that_was_started_before_is_continued_by_its_session() -> None:
+    """The error names the session: whoever executes a lost run again wants to go on."""
+    store = MemoryStore()
+    await lost_run_id(store, FakeAdapter([Ask(id="c1", name="bash")]), denying("request_approval"), "shop")
+    with pytest.raises(UsageError, match="it is lost; a new run of session `shop` can continue it"):
+        await execute_run(store, FakeAdapter(), "left", policies=[OPEN])
+
+    again = await run_once(FakeAdapter(), "go on", policies=[OPEN], store=store, session_id="shop")
+
+    assert again.status == "completed"
+
+
+@anyone
 async def test_a_created_run_that_was_started_meanwhile_is_not_started_again() -> None:
     """It was started between the check and the claim, and its owner was killed, so it is lost."""
 
