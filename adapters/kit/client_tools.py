@@ -247,10 +247,18 @@ _COPILOT_NO_PORTABLE_NAME = """
     fetch_copilot_cli_documentation list_agents list_bash read_agent read_bash read_inbox report_intent
     session_store_sql skill sql stop_bash store_memory task_complete TodoWrite update_todo vote_memory write_agent
 """
+
+
+def _with_aliases(each: Tool) -> Tool:
+    """A tool whose commands run in the person's shell: `aliased` is what the aliases there make of one."""
+    inputs = {**each.inputs, "command": (*each.inputs.get("command", ("$.command",)), "$.aliased")}
+    return replace(each, inputs=inputs, takes=(*each.takes, "aliased"))
+
+
 _COPILOT_BASH = ("command", "description", "mode", "sessionId", "shellId", "initial_wait", "detach")
 _COPILOT_TASK = ("prompt", "description", "agent_type", "name", "model", "reasoning_effort", "context_tier", "mode")
 HOOKED: Final[dict[str, tuple[Tool, ...]]] = {
-    "claude": CLAUDE_TOOLS,
+    "claude": tuple(_with_aliases(each) if each.name in ("Bash", "Monitor") else each for each in CLAUDE_TOOLS),
     "codex": (
         tool("Bash", "bash", "command", "workdir"),
         replace(APPLY_PATCH, takes=("changes", "command")),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from functools import lru_cache
 from heapq import nlargest
 from pathlib import Path
 from typing import Any, Final
@@ -12,6 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from proctor.policies.errors import EventError
+from proctor.policies.shell.parser import read_commands
 from proctor.policies.values.json_values import NOT_JSON
 from proctor.supervisor.errors import UsageError
 
@@ -82,14 +85,67 @@ def read(data: bytes) -> messages.HookInput:
     message = messages.decoded(data, _Input, CLAUDE)
     if EVENTS.get(message.event) in ("call", "completed") and not message.tool_use_id:
         raise EventError("the hook names no call")
+    tool_input = message.tool_input
+    if message.tool_name in _SHELLS and isinstance(line := tool_input.get("command"), str):
+        tool_input = {**tool_input, **_aliased(line, message.transcript_path)}
     return messages.hook_input(
         CLAUDE,
         message,
+        tool_input=tool_input,
         by_person=message.source in _PERSONS and not message.prompt.startswith(OTHERS),
         woken=message.prompt.startswith(WOKEN),
         awaits=any(task.type in _AGENTS for task in message.background_tasks),
         own_settings=message.source == "policy_settings",
     )
+
+
+_SHELLS: Final = ("Bash", "Monitor")
+_ALIAS: Final = re.compile(
+    r"""^alias (?:-- )?([^\s='"]+)=((?:'[^']*'|"[^"]*"|\\.|[^\s'"\\])*)""", re.MULTILINE | re.DOTALL
+)
+_MOST_SNAPSHOTS: Final = 64
+"""Of the person's shell, those that were taken last."""
+_MOST_LINES: Final = 32
+_UNKNOWN_LINE: Final = "$_"
+
+
+def _aliased(line: str, log: str) -> dict[str, str]:
+    """What aliases of the person's shell make of a command line, as an input beside it: the client runs a snapshot of
+    that shell before. One that only adds words to the program of its name changes nothing.
+    """
+    aliases = _aliases(log)
+    lines = [line]
+    for each in lines if aliases else ():
+        for part in read_commands(each).parts:
+            name = part.argv[0] if part.argv else ""
+            named = re.compile(rf"(?<![\w\\'\"./-]){re.escape(name)}(?![\w'\"])")
+            for value in aliases.get(name, ()):
+                made = named.sub(value.replace("\\", r"\\"), part.command, count=1)
+                if made not in lines and value.split()[:1] != [name]:
+                    lines.append(made)
+        if len(lines) > _MOST_LINES:
+            return {"aliased": _UNKNOWN_LINE}
+    return {"aliased": "\n".join(lines[1:])} if len(lines) > 1 else {}
+
+
+def _aliases(log: str) -> dict[str, set[str]]:
+    """What each alias stands for, in any snapshot."""
+    found: dict[str, set[str]] = {}
+    folder = Path(CLAUDE.settings.home(log) or "/nowhere", "shell-snapshots")
+    for path in nlargest(_MOST_SNAPSHOTS, folder.glob("snapshot-*.sh"), key=_changed_at):
+        for name, value in _aliases_in(path, _changed_at(path)):
+            found.setdefault(name, set()).add(value)
+    return found
+
+
+@lru_cache(maxsize=_MOST_SNAPSHOTS)
+def _aliases_in(path: Path, changed_at: float) -> list[tuple[str, str]]:
+    found = []
+    with suppress(OSError):
+        for name, value in _ALIAS.findall(path.read_text(encoding="utf-8", errors="replace")):
+            with suppress(ValueError):
+                found.append((name, " ".join(shlex.split(value))))
+    return found
 
 
 def output(answer: messages.HookAnswer, given: messages.HookInput) -> dict[str, Any]:
@@ -300,6 +356,7 @@ def _permissions() -> Permissions:
 
 
 _OWN_INPUTS: Final = {
+    **dict.fromkeys(_SHELLS, ("aliased",)),
     "AskUserQuestion": ("questions", "answers", "annotations", "response", "followUp", "afkTimeoutMs"),
     "ExitPlanMode": ("plan", "planFilePath"),
     "SendMessage": ("type", "recipient", "recipient_kind", "content"),
@@ -341,6 +398,7 @@ CLAUDE: Final = messages.HookClient(
         f"versions before {LOWEST} run calls without these hooks; "
         "managed settings keep only 2.1.163 and newer from starting",
         "a subagent in the cloud (`isolation: remote`) has no hooks",
+        "functions of your shell are judged by their names, and so are its aliases in a session's first command",
     ),
     ended=ended,
     hook_answered=hook_answered,

@@ -266,6 +266,37 @@ def test_a_hook_that_cannot_start_denies(tmp_path: Path, agent: str) -> None:
     assert json.loads(words[-1]) == {"tenant": "a b"}
 
 
+@pytest.mark.parametrize("shell", ["/bin/bash", "/usr/bin/zsh"])
+def test_a_command_is_what_an_alias_of_the_users_shell_makes_of_it(governed: Any, shell: str) -> None:
+    """The client runs its commands in a copy of that shell, taken for the first one. A quoted name is none."""
+    if not Path(shell).exists():
+        pytest.skip(f"needs {shell}")
+    aliases = {"t": "touch never", "again": "t", "ls": "ls -a", "l": "ls -a"}
+    for name in (".bashrc", ".zshrc"):
+        lines = (f"alias {alias}={shlex.quote(value)}\n" for alias, value in aliases.items())
+        Path(governed.env["HOME"], name).write_text("".join(lines))
+    governed.env["SHELL"] = shell
+    api = governed.api
+    denied = "{tool: bash, where: [{path: $.command, runs: touch}]}"
+    governed.govern(f"{{name: p, on_violation: deny, tool_rules: [{{deny: [{denied}]}}]}}")
+    commands = ["true", "t", "X=1 again", ">x t>y", "\\t", "ls", "l"]
+    calls = [api.bash(command) for command in commands]
+    api.say(*(api.reply(call) for call in calls), api.reply(api.text("done")))
+    governed.run()
+    print(
+        [x[0][:300] for x in stored_rows(governed.store, "SELECT data FROM events ORDER BY position")],
+        [str(r["messages"][-1])[:300] for r in api.requests],
+    )
+    results = [governed.tool_results()[call["id"]] for call in calls[1:]]
+
+    assert not (governed.cwd / "never").exists()
+    assert ["may not be used with this input" in result for result in results] == [True] * 3 + [False] * 3
+    assert [".claude" in result for result in results[4:]] == [True, True]
+    assert recorded(governed.store, "tool_call_completed", "tool_call_failed") == [
+        *("tool_call_completed", "tool_call_failed", "tool_call_completed", "tool_call_completed")
+    ]
+
+
 def test_a_session_that_is_compacted_keeps_its_counts(governed: Any) -> None:
     """In the same run: the summary is no prompt."""
     api = governed.api
