@@ -292,9 +292,7 @@ class _Refinement:
         if product.phantoms and (imagined := {step.call.name for step in steps if step.call and step.call.phantom}):
             return self._without_phantoms(product._replace(phantoms=False), imagined)
         if isinstance(self.rule, BudgetEntry):
-            key = self.rule.budget.key
-            steps = [*steps[:-1], SessionStep("budget", text=f"{self.rule.id} of {key}" if key else self.rule.id)]
-            steps = [*steps, *(found.steps or [])[-1:]]
+            steps = [*steps[:-1], SessionStep("budget", budget=self.rule), *steps[-1:]]
         got = replay(steps, setting)
         if got.broken:
             return self._answer("refuted", "", replayed=got)

@@ -150,12 +150,12 @@ class _Replay:
             return None
         if step.kind == "run":
             return self._resumed(ev.RunCompleted)
-        if step.kind == "budget":
-            self.before.append({"budget": step.text})
-            id, _, key = step.text.partition(" of ")
-            entry = self.property.state.program.budgets.entry(id, key)
-            most = entry.budget.max if entry is not None else 0
-            used_up = ev.BudgetReserved(budget=id, key=key, granted=False, asked_for="call", used=most, max=most)
+        if step.budget is not None:
+            id, key, most = step.budget.id, step.budget.budget.key, step.budget.budget.max
+            self.before.append({"budget": f"{id} of {key}" if key else id})
+            used_up = ev.BudgetReserved(
+                budget=id, key=key or "", granted=False, asked_for="call", used=most, max=most
+            )
             self.events.append(used_up)
             return self._consequence([], self.property.observe(used_up))
         self.turn += 1

@@ -6,6 +6,7 @@ Sessions are gone through by the number of their calls, so that the first one fo
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
+from ..stack.merge import BudgetEntry
 from ..values.work_budget import Work
 from .components import ASK, AT_ONCE, DENY, NOTHING, RUNS_ON, Component, InputClass, Reaction, Standard
 from .explorer import Explored, Price, shortest
@@ -14,8 +15,9 @@ from .explorer import Explored, Price, shortest
 class SessionStep(NamedTuple):
     """The next event in a session.
 
-    `kind` is `call`, `end` (of the call that runs on), `turn`, `run`, `user` or `finish`. `level` is what the stack
-    answers to a call. `outcome` is how it ends at once: the number of its output, FAILED, RUNNING or DENIED.
+    `kind` is `call`, `end` (of the call that runs on), `turn`, `run`, `user`, `budget` (used up by other runs) or
+    `finish`. `level` is what the stack answers to a call. `outcome` is how it ends at once: the number of its output,
+    FAILED, RUNNING or DENIED.
     """
 
     kind: str
@@ -23,6 +25,7 @@ class SessionStep(NamedTuple):
     level: int = NOTHING
     outcome: int = 0
     text: str = ""
+    budget: BudgetEntry | None = None
 
 
 FAILED, RUNNING, DENIED = -1, -2, -3

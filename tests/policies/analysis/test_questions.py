@@ -153,6 +153,15 @@ def test_a_budget_may_be_used_up_by_other_runs(limit: str, action: str) -> None:
     assert isinstance(verify(budget, no_looser_than=less), Refuted)
 
 
+@pytest.mark.parametrize(("key", "shown"), [({}, ""), ({"key": "team of ana"}, " of team of ana")])
+def test_a_budget_may_have_any_name_and_key(key: dict[str, str], shown: str) -> None:
+    [budget] = parse_policies({"name": "rules of ops", "budgets": [{"name": "b", "max_tool_calls": 5, **key}]})
+    found = verify(policy(), no_looser_than=budget)
+
+    assert isinstance(found, Refuted), found.reason
+    assert found.session[-1]["before"] == [{"budget": f"rules of ops/b{shown}"}]
+
+
 def test_verify_takes_exactly_one_question() -> None:
     wrong: list[dict[str, Any]] = [{}, {"keeps": policy(), "reach": "a"}, {"reach": 7}, {"keeps": "p.yaml"}]
     for arguments in [*wrong, {"reach": "a", "tools": []}]:
