@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from pathlib import Path
-from posixpath import basename, isabs, join, normpath, relpath
+from posixpath import isabs, join, normpath, relpath
 from typing import Any, TypeAlias
 
 import msgspec
@@ -30,6 +30,7 @@ from proctor.policies.events.run_context import Tool
 from proctor.policies.monitor.monitor import ListAdmission, Monitor, decision_on
 from proctor.policies.policy import members_of
 from proctor.policies.shell.parser import read_commands
+from proctor.policies.shell.program_options import names_of
 from proctor.policies.shell.words import MAX_DEPTH
 from proctor.policies.values.json_values import texts_in
 from proctor.supervisor.launch.plan import written
@@ -287,7 +288,12 @@ def _begun_in(cwd: str, workspace: str) -> str:
 
 def _agents_started(lines: Iterable[str]) -> Iterator[str]:
     parts = (part for line in lines for part in read_commands(line).parts)
-    return (part.name for part in parts if basename(part.name).casefold() in _AGENTS)
+    return (part.name for part in parts if any(map(_is_agent, names_of(part.name))))
+
+
+def _is_agent(name: str) -> bool:
+    """Whether an agent's program, or a package with it, goes by this name: `claude`, `claude-code`."""
+    return name in _AGENTS or name.partition("-")[0] in _AGENTS
 
 
 def _words(line: str, folder: str) -> Iterator[tuple[str, bool]]:
@@ -295,6 +301,7 @@ def _words(line: str, folder: str) -> Iterator[tuple[str, bool]]:
     whether the shell expands it, or the folder of a path. Behind very many, one that leads anywhere.
     """
     folders = _KNOWN if not _SET.search(line) else _NONE
+    hides = "dotglob" not in line
     below, left = False, _MOST_OF_WORDS
     for part in read_commands(line).parts:
         left -= sum(map(len, part.argv)) + len(folder) * len(part.argv)
@@ -302,9 +309,12 @@ def _words(line: str, folder: str) -> Iterator[tuple[str, bool]]:
             yield _ANYWHERE, True
             return
         words = [_unquoted(folders.sub("~", word)) if n in part.unknown else word for n, word in enumerate(part.argv)]
-        yield from (
-            (join(folder, word), n in part.unknown or (below and "/" in word)) for n, word in enumerate(words)
-        )
+        paths = [
+            (n, path if hides else _PATTERN.sub("$_", path))
+            for n, word in enumerate(words)
+            for path in _paths_in(word)
+        ]
+        yield from ((join(folder, path), n in part.unknown or (below and "/" in path)) for n, path in paths)
         if part.name in ("cd", "pushd"):
             folder, below = join(folder, words[-1]), below or bool(part.unknown)
 
@@ -319,9 +329,18 @@ _NONE = re.compile("(?!)")
 _ENCODED = re.compile(r"\$'[^']*\\")
 
 
+_PATTERN = re.compile(r"(?:^|(?<=/))(?=[*?[])")
+"""Where a pattern begins, which leaves out names that begin with a dot, unless the shell is told otherwise."""
+
+
+def _paths_in(word: str) -> set[str]:
+    """The word, and what an option has behind its sign or its letter."""
+    return {word, word.partition("=")[2] or word, word[2:] if re.match("-[^-].", word) else word}
+
+
 def _unquoted(word: str) -> str:
     """A word as written, without quotes; any path, where it has characters by their numbers."""
-    return _ANYWHERE if _ENCODED.search(word) else re.sub(r"[\"'\\]", "", word)
+    return _ANYWHERE if _ENCODED.search(word) else re.sub(r"\\\n|[\"'\\]", "", word)
 
 
 def _linked(text: str, cwd: str) -> Iterator[str]:
@@ -342,14 +361,16 @@ def _shape(word: str) -> list[str]:
     """A pattern for each folder of a path, and its file, as the shell may expand them."""
     path = word.casefold()
     for _ in range(MAX_DEPTH):  # the innermost first
-        path = _EXPANDED.sub("\0", path)
+        path = _EXPANDED.sub(lambda found: "\0\0" if "\0" in found[0] else "\0", path)
     each = (f"[!.]{name}" if name.startswith(("*", "?", "[")) else name for name in path.split("/"))
     return [name.replace("\0", "*") for name in each]
 
 
 def _is_open(path: str) -> bool:
-    """Whether nothing is known of one of its folders."""
-    return any((name and not name.strip("*")) or re.search("[$`(){}]", name) for name in _shape(path)[:-1])
+    """Whether nothing is known of one of its folders, or of what several expansions make."""
+    *folders, last = _shape(path)
+    is_open = any((name and not name.strip("*")) or re.search("[$`(){}]", name) for name in folders)
+    return is_open or (last.startswith("**") and not last.strip("*"))
 
 
 def _may_be(place: Sequence[str], shape: Sequence[str]) -> bool:

@@ -169,19 +169,26 @@ cp -r x .github ~ ln -s .git g ~ cp x .claude.json ~ cp x 'opencode'.json
 D=.cla; cp x "${D}ude/y" ~ cp x .cl"$X"/y ~ cp x .git/"hooks"/$X ~ cp x .gi\\t/hooks/$X ~ cp x $'\\x2egit/hooks/y'
 cp x $A/$B ~ D=.cla; E=ude; cp x $D$E/y ~ cp x $(echo .git)/hooks/y ~ cp x {.gi,y}t/hooks/y ~ cd $A; cp x hooks/y
 cp x "$(echo "$(echo a/b)")"/y ~ cp x $A/../hooks/y ~ TMPDIR=.gi; TMPDIR=${TMPDIR}t; cp x $TMPDIR/hooks/y
+cp --target-directory=$A/hooks x ~ cp -t$A/hooks x ~ cp --target-directory={.gi,y}t/hooks x ~ cp -t.gi?/hooks x
+cp --target-directory="${D}ude/y" x ~ cp -t.git x ~ cp x {.,y}{claude/y,y} ~ cp x $A$B
+shopt -s dotglob; cp x ?claude/y ~ shopt -s dotglob; cp x *t/hooks/y
 """
 OTHERS = """
 cp *.json out/ ~ cp .cache/* x ~ cp src/*.py ./* ~ echo $HOME ~ cp -r . ../x ~ cp .gitignore x ~ cp $A x
 cp x .github/workflows/ci.yml ~ cd src && cp x hooks/y ~ cp x "$HOME/y" ~ cp x ${TMPDIR}/y ~ cp src/$A src/"$B.py"
 git status '$a/{b}' ~ echo "$(git status)" ~ for f in *.py; do cp $f x/$f; done ~ cd src/$A && ls x
+cp ?claude/y x ~ cp x *t/hooks/y ~ cp --target-directory=src/$A x ~ cp -tsrc x
+git status -uno --a=b/c ~ cp $A$B.py x
 """
 
 
 def test_a_path_in_a_command_is_resolved_as_its_program_gets_it(session: Any) -> None:
     """Without quotes, below the folder that the line changes to, and as the shell may expand it."""
-    session.policy.write_text(POLICY.replace("echo]", "echo, ln, redirect]"))
+    session.policy.write_text(POLICY.replace("echo]", "echo, ln, redirect, shopt]"))
     session.context = RunContext(shell="bash")
     naming, others = (re.split(" ~ |\n", text.strip()) for text in (NAMING, OTHERS))
+
+    naming.append('cp x "$E.cla\\\nude/y"')
 
     assert {line for line in naming if answer_to(session, line)[1]} == set()
     assert {line for line in others if not answer_to(session, line)[1]} == set()
@@ -198,6 +205,7 @@ def test_the_paths_of_a_line_are_looked_at_up_to_a_bound(session: Any) -> None:
 @pytest.mark.parametrize("command", [
     *("claude mcp add s -- x", "cd x; /usr/bin/codex features list", "env A=b gemini hooks disable y"),
     *("ls && copilot plugin install x", "timeout 5 opencode plugin x", "bash -c 'claude --bare -p x'"),
+    *("npx @openai/codex@latest features list", "npx -y @anthropic-ai/claude-code mcp add s", "npx opencode-ai@1 x"),
 ])  # fmt: skip
 def test_a_command_of_an_agent_is_never_allowed(session: Any, command: str) -> None:
     """It changes settings and adds servers, or starts an agent without hooks."""
