@@ -16,11 +16,12 @@ import anyio.lowlevel
 import loopback
 import pytest
 from cloudevents.v1.http import from_http
+from page_blocks import ROOT, blocks
 from stored_rows import stored_rows
 
 from proctor.adapters.stores import SQLiteStore
 from proctor.adapters.stores.sqlite.file import copy_store
-from proctor.adapters.web.webhook import CursorFile, Target, begin, cursor_of, send, target_of
+from proctor.adapters.web.webhook import CursorFile, Target, begin, cursor_of, send, signed, target_of
 from proctor.policies import events as ev
 from proctor.supervisor import RunInfo, Store, UsageError
 from proctor.supervisor.ports.stored_types import LogPosition
@@ -140,6 +141,23 @@ async def sending(tmp_path: Path) -> Any:
 def anyio_backend() -> str:
     """The server of the page runs on it."""
     return "asyncio"
+
+
+@pytest.mark.parametrize(("secret", "key"), [
+    (SECRET, SECRET.encode()),
+    (f"whsec_{base64.b64encode(bytes(range(32))).decode()}", bytes(range(32))),
+])  # fmt: skip
+def test_the_receiver_of_the_page_accepts_genuine_messages_only(secret: str, key: bytes) -> None:
+    """The key is the secret, or the base64 behind `whsec_` as the libraries of Standard Webhooks have it."""
+    (code,) = [block.text for block in blocks(ROOT / "docs" / "reference" / "http.md") if block.kind == "python"]
+    names: dict[str, Any] = {}
+    exec(code, names)
+    now = round(datetime.now(UTC).timestamp())
+    headers = signed(target_of("https://receiver.example", secret).key, "id", b"{}", now)
+
+    assert names["is_genuine"](headers, b"{}", key)
+    assert not names["is_genuine"](headers, b"[]", key)
+    assert not names["is_genuine"](signed(key, "id", b"{}", now - 3600), b"{}", key)
 
 
 async def test_the_sent_message_is_a_signed_cloud_event(sending: Sending) -> None:
