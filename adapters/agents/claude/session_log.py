@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from heapq import merge
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -30,6 +30,9 @@ _NO_PERSONS: Final = ("scheduled", "auto_continuation", "task_notification", "pe
 """Origins of prompts that nobody wrote; not every version names one."""
 SCHEDULED: Final = "scheduled_task_fire"
 """The subtype of the line before a prompt that the model has scheduled."""
+_UNUSABLE: Final = "<tool_use_error>"
+"""How the answer begins to a call that the client could not use."""
+_Fate: TypeAlias = Literal["ran", "denied", "unusable"]
 NOT_A_MODEL = "<synthetic>"
 """The model's name in the log for messages that the client wrote itself."""
 
@@ -156,6 +159,13 @@ class CallResult(msgspec.Struct, kw_only=True, rename="camel"):
         """Whether it had begun when its person interrupted it: the client writes of it as of one that was denied."""
         denied = self.tool_denial_before_run or self._is_rejected
         return self.tool_denial_kind == "user-rejected" and self.tool_use_result == USER_REJECTED and not denied
+
+    def is_unusable(self, output: Any) -> bool:
+        """Whether the client could not use the call, and ran nothing. It marks what it says then, which it notes here
+        without the mark; of what a tool says, it notes all.
+        """
+        noted = self.tool_use_result
+        return str(output).startswith(_UNUSABLE) and isinstance(noted, str) and _UNUSABLE not in noted
 
     @property
     def by_hook(self) -> bool:
@@ -368,10 +378,10 @@ class _Reader:
             if record.message and record.message.id and record.message.usage
         }
         self._starters = dict(link for record in found for link in _agent_links(record))
-        self._refusals: dict[str, list[bool]] = {}
+        self._fates: dict[str, list[_Fate]] = {}
         for record in found:
-            for call, refused in _decisions(record):
-                self._refusals.setdefault(call, []).append(refused)
+            for call, fate in _fates(record):
+                self._fates.setdefault(call, []).append(fate)
 
     def handle_line(self, record: LogRecord) -> None:
         if record.message is None:
@@ -441,9 +451,9 @@ class _Reader:
         responses.append(response)
         given = as_proposed(name, tool_input(block.get("input")), record.envelope.cwd)
         self._calls[call_id] = name, turn, given
-        kind = ToolCallRequested if self._was_refused(call_id, len(responses)) else ToolCallStarted
+        ran = self._fate(call_id, len(responses)) == "ran"
         self.log.add(
-            kind,
+            ToolCallStarted if ran else ToolCallRequested,
             at=record.at,
             tool_call_id=call_id,
             tool_name=name,
@@ -456,14 +466,14 @@ class _Reader:
         call_id = str(block.get("tool_use_id", ""))
         name, _, given = self._calls.get(call_id, ("", 0, {}))
         self._answers[call_id] += 1
-        refused = self._was_refused(call_id, self._answers[call_id])
+        refused = self._fate(call_id, self._answers[call_id]) == "denied"
         output, failed = plain_output(block.get("content")), block.get("is_error")
         unfinished = runs_in_background(name, given, output)
         self.log.end_call(call_id, name, output, at=record.at, failed=failed, refused=refused, unfinished=unfinished)
 
-    def _was_refused(self, call_id: str, time: int) -> bool:
-        refusals = self._refusals.get(call_id, [])
-        return refusals[time - 1] if time <= len(refusals) else False
+    def _fate(self, call_id: str, time: int) -> _Fate:
+        fates = self._fates.get(call_id, [])
+        return fates[time - 1] if time <= len(fates) else "ran"
 
     def _usage(self, record: LogRecord, usage: LogUsage, model: str | None) -> None:
         tokens = usage.tokens()
@@ -475,15 +485,17 @@ def _agent_links(record: LogRecord) -> Iterator[tuple[str, str]]:
     """A subagent's id and the call that started it, from the line with that call's result."""
     outcome = record.envelope.tool_use_result
     if record.message and isinstance(outcome, dict) and isinstance(outcome.get("agentId"), str):
-        yield from ((outcome["agentId"], call) for call in _answered(record.message))
+        yield from ((outcome["agentId"], str(block["tool_use_id"])) for block in _results(record.message))
 
 
-def _decisions(record: LogRecord) -> Iterator[tuple[str, bool]]:
-    """The calls with results in a line, and whether they were denied."""
-    refused = record.envelope.is_end and not record.envelope.ran
-    if record.message:
-        yield from ((call, refused) for call in _answered(record.message))
+def _fates(record: LogRecord) -> Iterator[tuple[str, _Fate]]:
+    """The calls with results in a line, and what became of each."""
+    line = record.envelope
+    denied = line.is_end and not line.ran
+    for block in _results(record.message) if record.message else ():
+        unusable = line.is_unusable(plain_output(block.get("content")))
+        yield str(block["tool_use_id"]), "denied" if denied else "unusable" if unusable else "ran"
 
 
-def _answered(message: Message) -> Iterator[str]:
-    yield from (str(block["tool_use_id"]) for block in message.blocks() if "tool_use_id" in block)
+def _results(message: Message) -> Iterator[dict[str, Any]]:
+    yield from (block for block in message.blocks() if "tool_use_id" in block)

@@ -116,6 +116,23 @@ def about_calls(session: TraceSession) -> list[type[ev.Event]]:
     return [type(event) for event in session.events if isinstance(event, calls)]
 
 
+WRONG = {**REFUSAL, "content": "<tool_use_error>no file</tool_use_error>"}
+
+
+@pytest.mark.parametrize(("noted", "kind"), [
+    ("Error: no file", ev.ToolCallRequested),
+    ("Error: <tool_use_error>no file</tool_use_error>", ev.ToolCallStarted),
+    ([{"type": "text", "text": "<tool_use_error>no file</tool_use_error>"}], ev.ToolCallStarted),
+])  # fmt: skip
+def test_a_call_that_the_client_could_not_use_never_ran(
+    read_one: Callable[..., TraceSession], noted: Any, kind: type[ev.Event]
+) -> None:
+    """It says so in its own words, which a tool can write, too: what it notes beside the result tells them apart."""
+    session = read_one(line("assistant", "1", USE), line("user", "2", WRONG, toolUseResult=noted))
+
+    assert about_calls(session) == [kind, ev.ToolCallFailed]
+
+
 @pytest.mark.parametrize("mark", [
     {"toolUseResult": "User rejected tool use"},
     {"permissionDecision": {"decision": "reject", "source": "config"}},
