@@ -188,7 +188,8 @@ def diff(
     context: RunContext | None,
     as_json: bool,
 ) -> int:
-    """Show which recorded calls the policy file NEW decides differently from OLD.
+    """Show which recorded calls the policy file NEW decides differently from OLD. The files of a folder are one
+    stack, in the order of their names.
 
     Exit code 1: a session that passed under OLD fails under NEW. With --prove: 0 both decide alike in every session,
     1 a session shows a difference, 3 unknown.

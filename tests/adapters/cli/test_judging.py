@@ -121,6 +121,16 @@ def test_diff_shows_calls_that_a_new_policy_denies(cli: Any, traces: Path, place
     ]
 
 
+def test_diff_compares_the_stacks_of_two_folders(cli: Any, traces: Path, place: Path) -> None:
+    """In the order of their names: a later limit replaces an earlier one."""
+    for folder, team in (("old", "{max_tool_calls: 9}"), ("new", "{max_tool_calls: 1}")):
+        (place / folder).mkdir()
+        (place / folder / "1-org.yaml").write_text("name: org\nlimits: {max_tool_calls: 5}\n")
+        (place / folder / "2-team.yaml").write_text(f"name: team\nlimits: {team}\n")
+
+    assert "newly refused: 2" in cli("diff", "old", "new", traces).out
+
+
 def test_narrow_hides_tools_that_could_not_be_called(cli: Any, place: Path) -> None:
     """After the trace, under the policy."""
     place.joinpath("order.yaml").write_text(
