@@ -118,9 +118,9 @@ def _aliased(line: str, log: str) -> dict[str, str]:
     for each in lines if aliases else ():
         for part in read_commands(each).parts:
             name = part.argv[0] if part.argv else ""
-            named = re.compile(rf"(?<![\w\\'\"./-]){re.escape(name)}(?![\w'\"])")
             for value in aliases.get(name, ()):
-                made = named.sub(value.replace("\\", r"\\"), part.command, count=1)
+                named = rf"(?<![\w\\'\"./-]){re.escape(name)}(?![\w'\"])"
+                made = re.sub(named, value.replace("\\", r"\\"), part.command, count=1)
                 if made not in lines and value.split()[:1] != [name]:
                     lines.append(made)
         if len(lines) > _MOST_LINES:
@@ -398,7 +398,7 @@ CLAUDE: Final = messages.HookClient(
         f"versions before {LOWEST} run calls without these hooks; "
         "managed settings keep only 2.1.163 and newer from starting",
         "a subagent in the cloud (`isolation: remote`) has no hooks",
-        "functions of your shell are judged by their names, and so are its aliases in a session's first command",
+        "functions of your shell are evaluated by their names, and so are its aliases in a session's first command",
     ),
     ended=ended,
     hook_answered=hook_answered,
