@@ -350,13 +350,14 @@ def _check_installed() -> None:
         raise NotInstalledError("signatures need `cryptography`", "audit")
 
 
+_OPENSSL = {"private": "genpkey -algorithm ed25519", "public": "pkey -in key.pem -pubout"}
+
+
 def _loaded(load: Any, key_file: Path, kind: type, half: str) -> Any:
     try:
         key = load(key_file.read_bytes())
     except (ValueError, TypeError):
         key = None
     if not isinstance(key, kind):
-        raise UsageError(
-            f"`{key_file}` has no Ed25519 {half} key in PEM form; `openssl genpkey -algorithm ed25519` makes one"
-        )
+        raise UsageError(f"`{key_file}` has no Ed25519 {half} key in PEM form; `openssl {_OPENSSL[half]}` makes one")
     return key
