@@ -173,10 +173,11 @@ _OUTSIDE = ("dangerouslyDisableSandbox",)
 """Inputs by which a call leaves the client's own sandbox."""
 _ITS_OWN = (
     *(place for client in CLIENTS.values() for place in client.settings.runs_from),
-    ".git/hooks",
-    ".git/config",
+    *(".git/hooks", ".git/config"),
+    *(".bashrc", ".bash_profile", ".bash_login", ".bash_aliases"),
+    *(".zshrc", ".zshenv", ".zprofile", ".zlogin", ".config/fish"),
 )
-"""Places from which a client, or a tool of every developer, takes what it runs."""
+"""Places from which a client, its shell, or a tool of every developer, takes what it runs."""
 _AGENTS = frozenset(client.program for client in CLIENTS.values())
 """Programs that change an agent's settings and servers without naming a file, or start one without hooks."""
 _FOLDERS = ("workdir", "dir_path", "working_directory")

@@ -151,6 +151,7 @@ def test_files_from_which_a_client_runs_code_are_never_written_without_a_questio
     places = {place for own in each for place in (own.project, own.user, own.managed, *own.overriding) if place}
     places |= {pattern for own in each for pattern, _ in own.beside_ours}
     places |= {f".github/{name}" for name in ("mcp.json", "lsp.json", "extensions/x/extension.mjs", "agents/a.md")}
+    places |= {f".{name}" for name in ("bashrc", "bash_aliases", "zshrc", "zshenv", "config/fish/config.fish")}
     places |= {".github//copilot/settings.json", ".github/./hooks/x.json", ".git/info/../hooks/pre-commit"}
     opened = set()
     for number, place in enumerate(sorted(places)):
