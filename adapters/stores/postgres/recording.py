@@ -156,6 +156,7 @@ class Recorder(Transaction):
 
     def _forget(self) -> None:
         self.xid = 0
+        self._changed = False
         self._sessions: dict[str, KnownSession] = {}
         self._runs: dict[str, KnownRun] = {}
         self._rows = Rows()
@@ -188,11 +189,16 @@ class Recorder(Transaction):
     def lock_budgets(self) -> None:
         """Begin a transaction that has locked all budgets."""
         super().lock_budgets()
-        self.rows(_LOCK_BUDGETS)
+        self.change(_LOCK_BUDGETS)
 
     def rows(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
-        """Execute a statement within the transaction, or before it; returns the rows."""
+        """Run a query within the transaction, or before it."""
         return self._link.connection.rows(sql, values)
+
+    def change(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
+        """Write something now, within the transaction; returns the rows."""
+        self._changed = True
+        return self.rows(sql, values)
 
     def write(
         self, sql: str, values: Sequence[Any] = (), *, in_order: bool = False, runs: Sequence[str] = ()
@@ -221,8 +227,11 @@ class Recorder(Transaction):
         self._rows.insert(connection)
         for statement in self._after:
             connection.execute(*statement)
-        connection.execute(_COMMITTED, (self._link.application, self._number))
-        connection.execute("COMMIT")
+        if self._changed or self._before or self._rows or self._after:
+            connection.execute(_COMMITTED, (self._link.application, self._number))
+            connection.execute("COMMIT")
+        else:
+            connection.execute("ROLLBACK")
 
     def rollback(self) -> None:
         """Roll the transaction back."""

@@ -67,7 +67,7 @@ def settle(
         claim = _claim(row)
         reservation = budget_ledger.Reservation(claim=claim, used=used.get(claim.counts, 0.0))
         found.append(_reserve_one(recorder, (run_id, epoch), reservation, now, counter))
-        gone = recorder.rows(f"DELETE {_OF_RUN} RETURNING epoch, used, held", (counter, run_id))
+        gone = recorder.change(f"DELETE {_OF_RUN} RETURNING epoch, used, held", (counter, run_id))
         _mark(recorder, counter, [_share_mark(claim.identity, run_id, *row) for row in gone])
     return found
 
@@ -109,7 +109,7 @@ def _counter(recorder: Transaction, claim: BudgetAccount) -> int:
     before = recorder.rows(f"SELECT most FROM budgets WHERE {named}", claim.identity)
     sql = f"""INSERT INTO budgets ({_CLAIM}) VALUES (?, ?, ?, ?, ?)
         ON CONFLICT ({_KEY}) DO UPDATE SET most = excluded.most RETURNING counter"""
-    [(counter,)] = recorder.rows(sql, (*claim.identity, float(claim.max)))
+    [(counter,)] = recorder.change(sql, (*claim.identity, float(claim.max)))
     if before != [(float(claim.max),)]:
         _mark(
             recorder,
@@ -132,15 +132,15 @@ def _reserve_one(
     if amount := budget_ledger.grown(reservation.used, own):
         of_part = "SELECT part, used FROM budget_parts WHERE counter = ? AND part = ?", (counter, window.part)
         changed = recorder.rows(*of_part)
-        recorder.rows(_ADD, (counter, window.part, amount))
+        recorder.change(_ADD, (counter, window.part, amount))
         changed += recorder.rows(*of_part)
-        changed += recorder.rows(_DROP_OLDEST, (counter, window.since, counter, budget_ledger.PARTS_KEPT - 1))
+        changed += recorder.change(_DROP_OLDEST, (counter, window.since, counter, budget_ledger.PARTS_KEPT - 1))
         marks += [_part_mark(key, *row) for row in changed]
     used, oldest = _used(recorder, counter, window)
     was = _reserved_of(recorder, counter, run_id)
     held = budget_ledger.allocate(reservation, used=used, own=was.mine, others=was.all - was.mine)
     share = (epoch, float(max(own, reservation.used)), float(held or 0.0))
-    recorder.rows(_SHARE, (counter, run_id, *share))
+    recorder.change(_SHARE, (counter, run_id, *share))
     _mark(recorder, counter, [*marks, _share_mark(key, run_id, *share)])
     return budget_ledger.ReservationResult(
         claim=reservation.claim,
@@ -155,8 +155,8 @@ def _reserve_one(
 
 def _mark(recorder: Transaction, counter: int, marks: Sequence[int]) -> None:
     """Update the marks of a budget, and those of all budgets, by the rows added and removed."""
-    recorder.rows(*budget_marked(counter, *marks))
-    recorder.rows(*marked(BUDGETS, *marks))
+    recorder.change(*budget_marked(counter, *marks))
+    recorder.change(*marked(BUDGETS, *marks))
 
 
 def _budget_mark(key: Sequence[str], most: float) -> int:

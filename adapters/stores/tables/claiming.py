@@ -24,7 +24,7 @@ def register(recorder: Transaction, owner: Owner, *, lease_s: float) -> Owner:
     sql = f"""INSERT INTO owners (owner_id, host, machine, pid, started, until)
         VALUES (?, ?, ?, ?, ?, {recorder.dialect.lease_end}) RETURNING epoch"""
     row = (owner.owner_id, owner.host, owner.machine, owner.pid, owner.started, recorder.dialect.lease(lease_s))
-    [(epoch,)] = recorder.rows(sql, row)
+    [(epoch,)] = recorder.change(sql, row)
     _seal(recorder, epoch)
     recorder.write(*marked(OWNERS, owner_mark(epoch)), in_order=True)
     return replace(owner, epoch=epoch, after=recorder.last_command, gone=False)
@@ -35,7 +35,7 @@ def renew(recorder: Transaction, epoch: int, *, lease_s: float) -> None:
     recorder.lock()
     end = recorder.dialect.lease_end
     sql = f"UPDATE owners SET until = {end} WHERE epoch = ? AND until IS NOT NULL RETURNING epoch"
-    if not recorder.rows(sql, (recorder.dialect.lease(lease_s), epoch)):
+    if not recorder.change(sql, (recorder.dialect.lease(lease_s), epoch)):
         raise invariants.no_owner(epoch)
     _seal(recorder, epoch)
 
@@ -43,13 +43,13 @@ def renew(recorder: Transaction, epoch: int, *, lease_s: float) -> None:
 def release(recorder: Transaction, epoch: int) -> None:
     """Release an owner."""
     recorder.lock()
-    if recorder.rows("UPDATE owners SET until = NULL WHERE epoch = ? RETURNING epoch", (epoch,)):
+    if recorder.change("UPDATE owners SET until = NULL WHERE epoch = ? RETURNING epoch", (epoch,)):
         _seal(recorder, epoch)
 
 
 def _seal(recorder: Transaction, epoch: int) -> None:
     [row] = recorder.rows(f"SELECT {owner_row(recorder.dialect)} FROM owners WHERE epoch = ?", (epoch,))
-    recorder.rows("UPDATE owners SET seal = ? WHERE epoch = ? RETURNING epoch", (row_digest("owner", *row), epoch))
+    recorder.change("UPDATE owners SET seal = ? WHERE epoch = ? RETURNING epoch", (row_digest("owner", *row), epoch))
 
 
 def create(recorder: Transaction, run: RunInfo, *, epoch: int = 0) -> RunInfo:

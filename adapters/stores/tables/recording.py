@@ -103,7 +103,11 @@ class Transaction(ABC):
 
     @abstractmethod
     def rows(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
-        """The rows of a statement, which is executed now, within the transaction."""
+        """The rows of a statement within the transaction."""
+
+    def change(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
+        """Write something now; returns the rows."""
+        return self.rows(sql, values)
 
     @abstractmethod
     def write(
