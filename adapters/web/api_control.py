@@ -25,9 +25,8 @@ Words = Annotated[str, msgspec.Meta(max_length=10_000)]
 
 
 class ApprovalQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A filter for approvals: `run` is the id of a run, the beginning of one, or `last`."""
+    """How many approvals to list, oldest first."""
 
-    run: str | None = None
     limit: Limit = 100
 
 
@@ -51,9 +50,14 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 @operation("GET", "/api/approvals", views.ApprovalList, query=ApprovalQuery)
 async def approvals(request: ApiRequest) -> views.ApprovalList:
     """The calls that wait for a person, oldest first."""
-    query: ApprovalQuery = request.query
-    run = await request.service.run_named(query.run) if query.run is not None else None
-    return await request.service.approvals(query.limit, run_id=run.run_id if run else None)
+    return await request.service.approvals(request.query.limit)
+
+
+@operation("GET", "/api/runs/{run_id}/approvals", views.ApprovalList, query=ApprovalQuery)
+async def run_approvals(request: ApiRequest) -> views.ApprovalList:
+    """The calls of a run that wait for a person, oldest first."""
+    run = await request.service.run_named(request.path["run_id"])
+    return await request.service.approvals(request.query.limit, run_id=run.run_id)
 
 
 @operation("GET", _ONE, views.ApprovalView)

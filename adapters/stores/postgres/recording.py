@@ -230,7 +230,7 @@ class Recorder(Transaction):
         if self._changed or self._before or self._rows or self._after:
             connection.execute(_COMMITTED, (self._link.application, self._number))
             connection.execute("COMMIT")
-        else:
+        else:  # nothing was recorded: sessions that `begin` made are not kept either
             connection.execute("ROLLBACK")
 
     def rollback(self) -> None:

@@ -108,7 +108,7 @@ export class Run {
     const turn = (this.turn = {});
     let found;
     try {
-      found = await Promise.all([get(this.path), this.limitsNow(), getExact(`/api/approvals?limit=500&run=${encodeURIComponent(this.id)}`)]);
+      found = await Promise.all([get(this.path), this.limitsNow(), getExact(`${this.path}/approvals`)]);
     } catch (error) {
       if (error.status !== 404) throw error;
       return this.missing();

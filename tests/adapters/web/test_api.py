@@ -219,7 +219,7 @@ def test_a_pending_call_is_shown_and_answered(site: web_server.Site) -> None:
                 "rest": {},
             }
         ]
-        assert site.get(f"/api/approvals?run={waiting['run_id']}")["approvals"] == [waiting]
+        assert site.get(f"/api/runs/{waiting['run_id']}/approvals")["approvals"] == [waiting]
         one = f"/api/approvals/{waiting['approval_id']}"
         assert site.get(one)["input_digest"] == waiting["input_digest"]
         answer = {"answer": "deny", "input_digest": waiting["input_digest"], "tell_model": "Ask ops first."}
@@ -334,7 +334,7 @@ def test_every_operation_matches_its_description(site: web_server.Site, run_id: 
     ("GET", "/api/sessions/nothing/events", None, 404),
     ("GET", "/api/sessions/nothing/stream", None, 404),
     ("GET", "/api/approvals/run_x.1", None, 404),
-    ("GET", "/api/approvals?run=nothing", None, 404),
+    ("GET", "/api/runs/nothing/approvals", None, 404),
     ("GET", "/api/runs?limit=0", None, 400),
     ("GET", "/api/runs?limit=many", None, 400),
     ("GET", "/api/runs?status=odd", None, 400),
