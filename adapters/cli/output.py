@@ -205,7 +205,7 @@ def approval_details(request: ApprovalView) -> Iterator[str]:
     if request.asks_itself:
         yield "answer   in the agent's terminal, where it is asked"
     if request.lost:
-        yield "answer   nobody can: the run is lost, and `proctor reap` ends it"
+        yield "answer   nobody can: nobody goes on with the run, and `proctor kill` ends it"
     if request.like is not None:
         yield f"its like {escape_control(request.like.about)}"
     if request.expires_at:

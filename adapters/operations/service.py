@@ -300,7 +300,7 @@ class OperatorService:
             run = self._redacted(run)
             about = {"prompt": _prompt(run), "provider": run.provider, "tenant": run.tenant}
             about["asks_itself"] = bool(run.spec.get("asks")) and not run.spec.get("hears")
-            about["lost"] = run.status == "lost"
+            about["lost"] = run.is_left
         wider = request.scope != "once" and not request.ran
         return views.ApprovalView(
             **{**asdict(request), "expires_at": views.expiry(request.requested_at, request.expires_at)},

@@ -184,7 +184,8 @@ class ApprovalView(ApprovalRequest, frozen=True, kw_only=True):
         outcome: The state in the word that people read: `pending`, `approved`, `declined`, `expired` or `withdrawn`.
         shown: The call made readable.
         asks_itself: The client asks its person itself, and an answer is given there, not here.
-        lost: The run's owner is gone: nobody can answer. A run that resumes its session asks again.
+        lost: The run's owner is gone, or is another store's: nobody can answer. A run that resumes its session asks
+            again.
         scopes: The scopes that a grant may have.
         like: Similar calls, in words and as the entry of an allow list: a grant may be limited to that. Null if there
             is no such entry, or if a grant covers one call only.

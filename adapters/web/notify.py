@@ -150,7 +150,7 @@ class _Notifier:
 def is_open(approval: ApprovalView) -> bool:
     """Whether an answer can still count."""
     in_time = approval.expires_at is None or approval.expires_at > datetime.now(UTC)
-    return approval.state == "requested" and not approval.ran and in_time
+    return approval.state == "requested" and not (approval.ran or approval.lost) and in_time
 
 
 def message(approval: ApprovalView, page: str) -> tuple[str, str]:

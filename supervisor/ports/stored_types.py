@@ -143,6 +143,11 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
             return None
         return round((self.ended_at - self.started_at).total_seconds() * 1000)
 
+    @property
+    def is_left(self) -> bool:
+        """Whether it is not over and nobody goes on with it: its owner is gone, or is that of another store."""
+        return self.status in NOT_OVER and (self.owner is None or self.owner.gone)
+
     def is_claimed_by(self, epoch: int) -> bool:
         """Whether the owner of that epoch has claimed it and not started it."""
         return self.status == "created" and self.owner is not None and self.owner.epoch == epoch

@@ -148,6 +148,8 @@ export class Card {
       h("dl", { class: "facts" }, about(approval)),
       approval.asks_itself
         ? h("p", { class: "soft" }, "It is answered where it is asked: in the terminal of the agent.")
+        : approval.lost
+        ? h("p", { class: "soft" }, "Nobody can answer, as nobody goes on with the run: cancel it.")
         : may
         ? h("div", { class: "answer" }, h("label", {}, "Note (recorded; the model reads it if you deny)", this.words), this.buttons)
         : h("p", { class: "soft" }, "Your token does not allow answers."),

@@ -74,22 +74,32 @@ def test_a_limited_number_is_listed_oldest_first_with_whole_ids(cli: Any, place:
     assert [line["approval_id"] for line in every.lines] == [f"run_1.{n}" for n in (1, 3, 4, 5)]
 
 
-def test_a_request_of_a_lost_run_is_listed_as_one_that_nobody_can_answer(cli: Any, place: Path) -> None:
-    """As long as nobody has ended the run, its requests are open."""
+@pytest.mark.parametrize("how", ["its owner is gone", "it was imported"])
+def test_a_request_of_a_run_with_which_nobody_goes_on_is_listed_as_such(cli: Any, place: Path, how: str) -> None:
+    """As long as nobody has ended the run, its requests are open, and nobody can answer them. `kill` ends it."""
 
-    async def left() -> None:
+    async def asking(goes_on: bool) -> None:
         async with SQLiteStore(place / "some.db") as opened:
             epoch = (await opened.register(Owner(owner_id="o", host="h"), lease_s=3600)).epoch
             await opened.create_run(RunInfo(run_id="run_1", session_id="s"), epoch=epoch)
             await opened.append([RunStarted(run_id="run_1", session_id="s"), request(1)], epoch=epoch)
-            await opened.release(epoch)
+            if not goes_on:
+                await opened.release(epoch)
 
-    anyio.run(left)
+    anyio.run(asking, how == "it was imported")
+    if how == "it was imported":
+        [here] = cli("approvals", "--json", "--store", "some.db").lines
+        assert not here["lost"]
+        cli("export", "--store", "some.db", "-o", "events.jsonl")
+        (place / "some.db").unlink()
+        cli("import", "events.jsonl", "--store", "some.db")
     shown = cli("approvals", "--store", "some.db")
     [approval] = cli("approvals", "--json", "--store", "some.db").lines
+    killed = cli("kill", "run_1", "--store", "some.db")
 
-    assert "nobody can: the run is lost, and `proctor reap` ends it" in shown.out
+    assert "nobody can: nobody goes on with the run, and `proctor kill` ends it" in shown.out
     assert approval["lost"]
+    assert (killed.code, "run_1: ended, " in killed.out) == (0, True), killed
 
 
 def test_people_who_may_not_answer_are_listed(cli: Any, place: Path) -> None:

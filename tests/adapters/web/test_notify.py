@@ -24,6 +24,7 @@ from proctor.adapters.stores import MemoryStore, SQLiteStore
 from proctor.adapters.web.webhook import begin, cursor_of
 from proctor.policies.events import RunCancelled, RunStarted, ToolApprovalDenied, ToolApprovalRequested
 from proctor.supervisor import RunInfo, prune
+from proctor.supervisor.ports.processes import enter
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytest.importorskip("apprise", reason="pip install '.[notify]'")
@@ -134,8 +135,8 @@ async def test_a_service_whose_answer_does_not_end_delays_no_message_for_ever() 
         await anyio.lowlevel.checkpoint()
 
 
-async def asking_run(folder: Path, run_id: str = "run_1", *answers: type[ToolApprovalDenied]) -> None:
-    """A run whose client asks its user itself, and the outcome of the request."""
+async def asking_run(folder: Path, run_id: str = "run_1", *answers: type[ToolApprovalDenied]) -> int:
+    """A run whose client asks its user itself, and the outcome of the request; returns its owner's epoch."""
     ids: dict[str, Any] = {"run_id": run_id, "session_id": run_id}
     run = RunInfo(**ids, provider="claude-code", spec={"asks": "claude-code"})
     ids["at"] = datetime.now(UTC)
@@ -145,8 +146,10 @@ async def asking_run(folder: Path, run_id: str = "run_1", *answers: type[ToolApp
     )  # fmt: skip
     closed = [answer(**ids, approval_id=f"{run_id}.1", input_digest="d", by="ana") for answer in answers]
     async with SQLiteStore(folder / "runs.db") as store:
-        await store.create_run(run)
-        await store.append([RunStarted(**ids), request, *closed])
+        owner = await store.register(enter(), lease_s=PATIENCE_S)
+        await store.create_run(run, epoch=owner.epoch)
+        await store.append([RunStarted(**ids), request, *closed], epoch=owner.epoch)
+    return owner.epoch
 
 
 @pytest.mark.anyio
@@ -174,11 +177,11 @@ async def test_a_request_that_is_pruned_before_it_arrives_is_skipped(
         with cursor_of(place, "failing://here", "notify") as cursor:
             await begin(store, cursor)
             tasks.start_soon(notify.notify, store, notify.Recipient("failing://here"), "http://p", cursor)
-            await asking_run(tmp_path, "job")
+            epoch = await asking_run(tmp_path, "job")
             first = await anyio.to_thread.run_sync(lambda: tried.get(timeout=PATIENCE_S))
             for run_id in ("job1", "job2"):
                 await store.create_run(RunInfo(run_id=run_id, session_id=run_id))
-            await store.append([RunCancelled(run_id="job", session_id="job", at=datetime.now(UTC))])
+            await store.append([RunCancelled(run_id="job", session_id="job", at=datetime.now(UTC))], epoch=epoch)
             report = await prune(store, older_than=timedelta(0), now=datetime.now(UTC) + timedelta(days=1))
             await asking_run(tmp_path, "later")
             pruned.set()
