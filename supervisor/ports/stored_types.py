@@ -300,7 +300,7 @@ class ApprovalAnswer(msgspec.Struct, frozen=True, kw_only=True):
         reason: Why, for the event log; the model doesn't see it.
         input_digest: The digest of the input that the person saw; an answer with another digest is rejected.
         tell_model: The text for the model if the call is denied.
-        groups: The groups of that person, as the program that took the answer states them.
+        groups: The groups of that person, as the program that took the answer states them, with or without `@`.
         scope: The coverage of a grant: this call (`once`), or also later ones of the `run` or the `session` that the
             same rules ask about; no more than the policy allows.
         like: An entry as in an allow list: the grant then covers only later calls that match it and have no other

@@ -79,7 +79,9 @@ def objection(request: ApprovalRequest, given: ApprovalAnswer) -> str | None:
     if given == NOBODY_IN_TIME:
         return None
     allowed = request.approvers
-    if allowed is not None and given.by not in allowed and not any(f"@{group}" in allowed for group in given.groups):
+    groups = {f"@{group.removeprefix('@')}" for group in given.groups}
+    named = given.by in (allowed or ()) and not given.by.startswith("@")  # which is a group
+    if allowed is not None and not named and groups.isdisjoint(allowed):
         return f"`{given.by}` may not answer; these may: {', '.join(allowed) or 'nobody'}"
     if request.started_by == "":
         return "who started the run may not answer it, and is not known: give its context a `user`"

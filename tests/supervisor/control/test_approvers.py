@@ -30,13 +30,17 @@ ANYONE_OF = {"approvers": ["ana", "@sre"]}
 
 @pytest.mark.parametrize(("approval", "user", "refused", "counts"), [
     (ANYONE_OF, None,
-        [{"by": "eve"}, {"by": "eve", "granted": False}, {"by": "sre"}, {"by": "eve", "groups": ("dev",)}],
+        [{"by": "eve"}, {"by": "eve", "granted": False}, {"by": "sre"}, {"by": "@sre"},
+            {"by": "eve", "groups": ("dev",)}],
         {"by": "bob", "groups": ("dev", "sre")}),
+    (ANYONE_OF, None, [{"by": "bob", "groups": ("@dev",)}], {"by": "bob", "groups": ("@sre",)}),
     (ANYONE_OF, None, [], {"by": "ana"}),
     ({"four_eyes": True}, "ana", [{"by": "ana"}], {"by": "bob"}),
     ({"four_eyes": True}, None, [{"by": "ana"}, {"by": "bob"}], None),
     ({}, None, [{"scope": "session"}, {"scope": "run"}], {"scope": "once"}),
-], ids=["a group", "a name", "who started it", "nobody knows who started it", "more than is allowed"])  # fmt: skip
+], ids=[
+    *("a group", "a group with @", "a name", "who started it", "nobody knows who started it", "more than is allowed"),
+])  # fmt: skip
 async def test_an_answer_counts_if_the_policy_allows_its_author(
     approval: dict[str, Any], user: str | None, refused: list[dict[str, Any]], counts: dict[str, Any] | None
 ) -> None:
