@@ -28,7 +28,7 @@ from ...agents.claude.session_log import (
     logs_below,
 )
 from ...kit import usage_log
-from ...kit.client_tools import HOOKED
+from ...kit.client_tools import HOOKED, plain_output
 from .. import messages
 from ..permission_import import (
     EVERYTHING,
@@ -92,6 +92,7 @@ def read(data: bytes) -> messages.HookInput:
         CLAUDE,
         message,
         tool_input=tool_input,
+        tool_response=_output(message.tool_name, message.tool_response),
         by_person=message.source in _PERSONS and not message.prompt.startswith(OTHERS),
         woken=message.prompt.startswith(WOKEN),
         awaits=any(task.type in _AGENTS for task in message.background_tasks),
@@ -100,6 +101,16 @@ def read(data: bytes) -> messages.HookInput:
 
 
 _SHELLS: Final = ("Bash", "Monitor")
+
+
+def _output(tool: str, result: Any) -> Any:
+    """A call's output as it is when Claude Code is run: of a server its text, and of a command, unless it goes on."""
+    if tool in _SHELLS and isinstance(result, dict) and not result.get("backgroundTaskId"):
+        texts = [text.strip("\n") for name in ("stdout", "stderr") if isinstance(text := result.get(name), str)]
+        return "\n".join(filter(None, texts)) if texts else result
+    return plain_output(result)
+
+
 _ALIAS: Final = re.compile(
     r"""^alias (?:-- )?([^\s='"]+)=((?:'[^']*'|"[^"]*"|\\.|[^\s'"\\])*)""", re.MULTILINE | re.DOTALL
 )

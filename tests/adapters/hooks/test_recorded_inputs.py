@@ -290,6 +290,25 @@ def test_an_outcome_without_an_id_belongs_to_the_call_with_its_input(agent: str,
     assert not kept.has_run
 
 
+SHOWN = {"interrupted": False, "isImage": False, "noOutputExpected": False}
+
+
+@pytest.mark.parametrize(("tool", "result", "output"), [
+    ("Bash", {**SHOWN, "stdout": "a\nb", "stderr": ""}, "a\nb"),
+    ("Bash", {**SHOWN, "stdout": "a", "stderr": "\nShell cwd was reset to /w"}, "a\nShell cwd was reset to /w"),
+    ("Bash", {**SHOWN, "stdout": "", "stderr": ""}, ""),
+    ("Bash", {**SHOWN, "stdout": "", "backgroundTaskId": "b"}, {**SHOWN, "stdout": "", "backgroundTaskId": "b"}),
+    ("mcp__s__t", [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}], "a\nb"),
+    ("mcp__s__t", '{"sum":3}', '{"sum":3}'),
+    ("Read", {"type": "text", "file": {"content": "a"}}, {"type": "text", "file": {"content": "a"}}),
+])  # fmt: skip
+def test_outputs_of_claude_are_those_of_a_run(tool: str, result: Any, output: Any) -> None:
+    """Its hooks have the parts of a command's output, and of a server's."""
+    given = {"session_id": "s", "hook_event_name": "PostToolUse", "tool_name": tool, "tool_use_id": "c"}
+
+    assert CLIENTS["claude"].read(json.dumps({**given, "tool_response": result}).encode()).tool_response == output
+
+
 @pytest.mark.parametrize(("text", "kind"), [
     ("Output: tested", "completed"),
     ("Output: Exit Code: 1\nExit Code: 0\nSignal: (none)", "completed"),
