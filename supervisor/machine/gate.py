@@ -159,6 +159,8 @@ class GateKeeper:
         """Decide, after the asynchronous checks have answered and then, for a shared budget, the store: it comes
         last, and once, because a reservation counts for other runs at once.
         """
+        if not self._is_requested(proposal):
+            return
         if self._budgets is None:
             self._decide(proposal, answers)
         elif answers is None and (needed := self.state.monitor.checks_of(proposal.call)):
@@ -173,8 +175,23 @@ class GateKeeper:
 
     def _on_reserved(self, key: int) -> None:
         proposal, answers = self._by_key.get(key), self._checked.pop(key, None)
-        if proposal is not None and proposal.answer is None and self.state.cause is None:
+        if proposal is None or proposal.answer is not None or self.state.cause is not None:
+            return
+        if self._is_requested(proposal):
             self._decide(proposal, answers)
+
+    def _is_requested(self, proposal: Proposal) -> bool:
+        """Record a call as requested once more if something else was reported under its id while it waited, so that
+        the record says what is decided on. False if that has cancelled the run; then the call is denied.
+        """
+        call, calls = proposal.call, self.state.monitor.calls
+        current = calls.get(call.id)
+        if current is not None and not current.runs and calls.is_same(current, call.name, call.input):
+            return True
+        self.state.record(ev.ToolCallRequested(**call_fields(call)))
+        if self.state.cause is not None:
+            self._deny(proposal, "cancel", None)
+        return self.state.cause is None
 
     def _decide(self, proposal: Proposal, answers: Mapping[str, Any] | None) -> None:
         decision = self.state.monitor.decide(proposal.call, answers)

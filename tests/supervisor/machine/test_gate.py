@@ -42,7 +42,8 @@ class Run:
         denies: tuple[Deny, ...] = (Deny(("*",), action="request_approval"),) if asks else ()
         denies += (Deny((warns_of,), action="warn"),) if warns_of else ()
         policy = Policy(name="p", limits=Limits(max_tool_calls=9_999), rules=rules, tool_rules=denies)
-        monitor = compile_policy(merge_policies([policy])).monitor(RunContext())
+        self.compiled = compile_policy(merge_policies([policy]))
+        monitor = self.compiled.monitor(RunContext())
         self.machine = RunMachine(RunIdentity(run_id="r", session_id="s", provider="x", gates_all=True), monitor)
         self.recorded: list[ev.Event] = []
         self.effects: list[Effect] = []
@@ -121,6 +122,28 @@ def test_a_call_with_an_id_in_use_is_denied_and_the_first_call_continues(
     assert (CALL.id in run.machine.calls) == (not failed)
     errors = [event.message for event in run.recorded if isinstance(event, ev.ErrorOccurred)]
     assert (errors == ["call `c` was requested again while it waits"]) == (answers == [(2, False)]), errors
+
+
+@pytest.mark.parametrize("kind", ["checked", "held"])
+@pytest.mark.parametrize(("steps", "answers"), [
+    ("ask store begins agree store", [(1, False)]),  # the other runs still: the two would count as one
+    ("ask store begins ends agree store agree store", [(1, True)]),
+])  # fmt: skip
+def test_a_pending_call_whose_id_another_used_meanwhile_is_requested_again_on_record(
+    kind: str, steps: str, answers: list[tuple[int, bool]]
+) -> None:
+    """Otherwise the record would not say what was decided on: replayed, it would end the call that runs."""
+    checks = [Check(check=never_called, tool="read", id="asked")] if kind == "checked" else []
+    run = Run(*checks, asks=kind == "held")
+    for step in steps.split():
+        run.does(step)
+    replayed = run.compiled.monitor(RunContext())
+    for event in run.recorded:
+        replayed.observe(event)
+
+    assert run.answers() == answers
+    assert len([event for event in run.recorded if isinstance(event, ev.ToolCallRequested)]) == 2
+    assert replayed.snapshot() == run.machine.monitor.snapshot()
 
 
 @pytest.mark.parametrize("kind", ["checked", "held"])

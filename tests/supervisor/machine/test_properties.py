@@ -312,6 +312,15 @@ class Interleavings(RuleBasedStateMachine):
         started = [e.tool_call_id for _, e in self.appended if isinstance(e, ev.ToolCallStarted)]
         permitted = [a.call.id for a in self.answers.values() if a.answer.allowed]
         assert set(permitted) <= set(started)
+        if not self.refusals:
+            self.check_replayed()
+
+    def check_replayed(self) -> None:
+        """Replaying the record gives the monitor's state."""
+        replayed = self.compiled.monitor(RunContext())
+        for _, event in self.appended:
+            replayed.observe(event)
+        assert replayed.snapshot() == self.monitor.snapshot()
 
 
 Interleavings.TestCase.settings = settings(
