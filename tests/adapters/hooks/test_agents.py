@@ -710,6 +710,32 @@ def test_a_codex_patch_that_does_not_apply_has_failed_before_the_next_call(agent
     assert ends[:4] == [*(["tool_call_failed"] * 3), "tool_call_denied"]
 
 
+RESUMES = {
+    "codex": ("resume", "--last"),
+    "gemini": ("--approval-mode", "yolo", "--resume", "latest", "-p"),
+    "opencode": ("run", "--continue"),
+    "copilot": ("--allow-all", "--continue", "-p"),
+}
+"""For an agent, the words before the prompt that goes on with its latest session."""
+
+
+def test_a_resumed_session_keeps_its_counts(agent: Any) -> None:
+    """In another process, under the same id."""
+    agent.install(
+        policy="{name: p, on_violation: deny, limits: {max_tool_calls: {max: 2, scope: session, action: deny}}}"
+    )
+    agent.run([agent.shell("touch f0")])
+    calls = [[agent.shell(f"touch f{number}")] for number in (1, 2)]
+    if agent.name == "codex":
+        agent.config = (*agent.config, *RESUMES[agent.name])
+        agent.run(*calls)
+    else:
+        agent.started(*RESUMES[agent.name], agent.prompt(tuple(calls)))
+
+    assert sorted(file.name for file in agent.cwd.iterdir()) == ["f0", "f1"]
+    assert recorded(agent.store, "session_created", "run_started") == ["session_created", *(["run_started"] * 2)]
+
+
 @pytest.mark.parametrize("agent", ["codex", "opencode"], indirect=True)
 def test_a_session_that_is_compacted_keeps_its_counts(agent: Any) -> None:
     """In the same run: what the agent tells its model then is no prompt."""

@@ -5,9 +5,12 @@ import os
 import shlex
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from hook_processes import end_daemons, recorded
 from stored_rows import stored_rows
@@ -17,6 +20,7 @@ from proctor.adapters.hooks.daemon_client import OR_REFUSED
 from proctor.adapters.hooks.settings import DAEMON_CLIENT, settings_path, settings_with_hooks
 from proctor.policies import Capabilities, RunContext
 from proctor.supervisor.testing.adapter_fixture import Evidence
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = pytest.mark.claude
 
@@ -295,6 +299,50 @@ def test_a_command_is_what_an_alias_of_the_users_shell_makes_of_it(governed: Any
     assert recorded(governed.store, "tool_call_completed", "tool_call_failed") == [
         *("tool_call_completed", "tool_call_failed", "tool_call_completed", "tool_call_completed")
     ]
+
+
+def test_a_resumed_session_keeps_its_counts_and_a_fork_those_of_budgets(governed: Any) -> None:
+    """A fork is a new session, as the page says."""
+    limit = "limits: {max_tool_calls: {max: 2, scope: session, action: deny}}"
+    governed.govern(f"{{name: p, {limit}, budgets: [{{name: b, max_tool_calls: 3, window: 5h, action: deny}}]}}")
+    api, number = governed.api, iter(range(9))
+    resume: tuple[str, ...] = ()
+    for more in ((), (), ("--fork-session",)):
+        commands = [f"touch f{next(number)}" for _ in range(1 if not resume else 2)]
+        api.say(*(api.reply(api.bash(command)) for command in commands), api.reply(api.text("done")))
+        result = governed.run(*resume, *more)
+        resume = ("--resume", result["session_id"])
+
+    assert sorted(file.name for file in governed.cwd.glob("f*")) == ["f0", "f1", "f3"]
+    assert recorded(governed.store, "session_created", "run_started").count("session_created") == 2
+
+
+def test_a_command_in_the_background_is_no_evidence_once_it_was_killed(governed: Any) -> None:
+    """Its call was over when it began; no hook reports its end."""
+    api, run = governed.api, "{{tool: bash, where: [{{path: $.command, runs: {}}}]}}".format
+    governed.govern(
+        f"{{name: p, on_violation: deny, rules: [{{type: before, first: {run('sleep')}, then: {run('touch')}}}]}}"
+    )
+    left, gone = api.bash("sleep 7123", run_in_background=True), governed.cwd / "gone"
+    waits = api.bash(f"until [ -e {gone} ]; do :; done")
+
+    def kill() -> None:
+        found, until = None, time.monotonic() + PATIENCE_S
+        while found is None and time.monotonic() < until:
+            running = psutil.process_iter(["cmdline"])
+            found = next((one for one in running if one.info["cmdline"] == ["sleep", "7123"]), None)
+        gone.touch()
+        assert found is not None
+        found.kill()
+
+    api.say(*(api.reply(call) for call in (left, waits, api.bash("touch never"))), api.reply(api.text("done")))
+    with ThreadPoolExecutor(1) as pool:
+        killed = pool.submit(kill)
+        governed.run()
+        killed.result(PATIENCE_S)
+
+    assert not (governed.cwd / "never").exists()
+    assert recorded(governed.store, "tool_call_denied") == ["tool_call_denied"]
 
 
 def test_a_session_that_is_compacted_keeps_its_counts(governed: Any) -> None:
