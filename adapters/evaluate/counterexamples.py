@@ -82,7 +82,7 @@ def written_test(record: ProofRecord, policies: Sequence[str], agent: str = "") 
         test["context"] = record.context
     lines = [
         f"# Found by `proctor prove`: {record.question}",
-        "# It passes while the policies let the session through; change `expect` to what you want, and mend them.",
+        "# It passes while the policies allow the session; change `expect` to what you want, and mend them.",
         f"policies: [{', '.join(encoded(name) for name in policies)}]",
         "tests:",
         *(f"  {'-' if n == 0 else ' '} {key}: {encoded(value)}" for n, (key, value) in enumerate(test.items())),

@@ -221,7 +221,7 @@ class _Judge:
         """Judge a call as at a gate; one that is held is judged again once a person has agreed."""
         judge = self._monitor
         if not ran:
-            # What would have been let through did not run all the same, so it must not be spent.
+            # What would have been allowed did not run all the same, so it must not be spent.
             judge = self._compiled.restore(judge.snapshot())
         decision = judge.propose(call)
         for violation in decision.violations:

@@ -67,7 +67,7 @@ class HookMonitor(Monitor):
             self._agreed = ()
 
     def decide(self, call: ToolCall, checks: Mapping[str, Any] | None = None) -> Decision | NeedsChecks:
-        """Decide on a call; only one that may run under the supposition, too, is let through."""
+        """Decide on a call; only one that may run under the supposition, too, is allowed."""
         self.admitted = self.admission(call)
         unmatched = self._denies_unmatched and not self.admitted.rules
         supposed = self._supposing(self._agreed, call, checks) if self._agreed or unmatched else None

@@ -363,7 +363,7 @@ def _note_left_out(found: Suggestion, denied: Mapping[str, str]) -> None:
 
 
 def _denied(found: Suggestion, recorded: Sequence[TraceSession]) -> dict[str, str]:
-    """The sessions, by their ids, that the policy does not let through, each with the first reason."""
+    """The sessions, by their ids, that the policy does not allow, each with the first reason."""
     from ...evaluate import judge_sessions
 
     compiled = compile_policy(merge_policies(parse_policies(found.policy())))
