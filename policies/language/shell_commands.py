@@ -292,10 +292,10 @@ def _may_follow(given: Words, wanted: Words, redefining: tuple[str, ...], any_be
     """Whether words follow in their order; options, each with a word behind it, may stand between, or any words."""
     left = list(wanted)
     may_be_argument = False
-    for word in given:
+    for n, word in enumerate(given):
         if not left:
             return True
-        if word is None or (redefining and word.startswith(redefining)):
+        if word is None or (word.startswith(redefining) and not _is_plain_setting(given[n : n + 2])):
             return True
         if word == left[0]:
             left.pop(0)
@@ -307,3 +307,9 @@ def _may_follow(given: Words, wanted: Words, redefining: tuple[str, ...], any_be
         elif not (any_between or word.startswith("+")):  # `cargo +nightly publish`
             return False
     return not left
+
+
+def _is_plain_setting(words: Words) -> bool:
+    from ..shell.git import SETTING
+
+    return len(words) == 2 and words[0] == "-c" and SETTING.fullmatch(words[1] or "") is not None

@@ -47,7 +47,6 @@ _INERT = re.compile(
 )
 """Values that run nothing in any variable."""
 
-_LOCALES = re.compile(r"C|POSIX|(C|[a-z]{2}_[A-Z]{2})\.(UTF-8|utf-?8)")
 _COUNTING = split("""
     RANDOM SECONDS OPTIND LINENO HISTCMD
     COLUMNS EGID GID KEYTIMEOUT LINES LISTMAX LOGCHECK SAVEHIST SHLVL TRY_BLOCK_ERROR TRY_BLOCK_INTERRUPT
@@ -55,13 +54,28 @@ _COUNTING = split("""
 """)
 """Variables whose value a shell evaluates as arithmetic when they are set: bash the first, zsh all."""
 
+_PLAIN_VALUES = (
+    (re.compile("|".join(_COUNTING)), re.compile("[0-9]+")),
+    (re.compile("LANG|LC_[A-Z]+"), re.compile(r"C|POSIX|(C|[a-z]{2}_[A-Z]{2})\.(UTF-8|utf-?8)")),
+    (
+        re.compile("NODE_OPTIONS"),
+        re.compile(
+            r"(--(max[-_](old|semi)[-_]space[-_]size=\d+|no[-_](warnings|deprecation)|enable[-_]source[-_]maps"
+            r"|experimental[-_]vm[-_]modules|openssl[-_]legacy[-_]provider)( |\Z))+"
+        ),
+    ),
+)
+"""Variables that are harmless with some values."""
+
+
+def _plain_values(name: str) -> re.Pattern[str] | None:
+    return next((values for names, values in _PLAIN_VALUES if names.fullmatch(name)), None)
+
 
 def changes_meaning(name: str, value: str | None) -> bool:
     """Whether setting this variable to that (None: unknown) can change which program a name runs."""
-    if name in _COUNTING:
-        return value is None or not re.fullmatch("[0-9]+", value)
-    if re.fullmatch("LANG|LC_[A-Z]+", name):
-        return value is None or not _LOCALES.fullmatch(value)
+    if (plain := _plain_values(name)) is not None:
+        return value is None or not plain.fullmatch(value)
     return bool(_SHELLS_OWN.fullmatch(name) or _OF_PROGRAMS.fullmatch(name))
 
 
@@ -69,9 +83,8 @@ def changes_program_meaning(name: str, value: str | None) -> bool:
     """Whether this variable may change what a program does that gets it; arguments as above."""
     if changes_meaning(name, value):
         return True
-    return not re.fullmatch("LANG|LC_[A-Z]+", name) and not (
-        _DATA.fullmatch(name) or (value is not None and _INERT.fullmatch(value))
-    )
+    inert = _DATA.fullmatch(name) or (value is not None and _INERT.fullmatch(value))
+    return _plain_values(name) is None and not inert
 
 
 _NAME = re.compile(NAME)

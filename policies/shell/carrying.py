@@ -144,7 +144,8 @@ _HARMLESS: Mapping[str, str] = {
     "warn-unreachable warn-unused-configs implicit-optional strict-optional strict-equality namespace-packages "
     "explicit-package-bases exclude module package command cache-dir incremental sqlite-cache junit-xml html-report "
     "txt-report enable-error-code disable-error-code install-types non-interactive local-partial-types "
-    "implicit-reexport hide-error-codes site-packages skip-cache-mtime-checks allow-redefinition output",
+    "implicit-reexport config-file show-traceback hide-error-codes site-packages skip-cache-mtime-checks "
+    "allow-redefinition output",
     "nm": "aABCDfghjlnopPrsSuvV tX= debug-syms print-file-name demangle dynamic extern-only line-numbers "
     "numeric-sort portability print-armap print-size radix reverse-sort size-sort undefined-only defined-only "
     "format help version with-symbol-versions",
@@ -160,7 +161,7 @@ _HARMLESS: Mapping[str, str] = {
     "py-version persistent list-msgs confidence good-names from-stdin evaluation",
     "pyright basedpyright": "hpvw = help version verbose stats outputjson level project watch skipunannotated "
     "warnings verifytypes pythonversion pythonplatform threads dependencies ignoreexternal createstub",
-    "cargo": "qvVhrn jpFZ= release verbose quiet version help package workspace all exclude lib bin bins example "
+    "cargo": "qvVhrnied jpFZ= release verbose quiet version help package workspace all exclude lib bin bins example "
     "examples test tests bench benches all-targets features all-features default-features target target-dir profile "
     "jobs keep-going locked offline frozen color message-format fail-fast doc open document-private-items deps fix "
     "allow-dirty allow-staged allow-no-vcs git branch tag rev path root force debug list no-run check edition name "
@@ -278,7 +279,7 @@ _CARRYING = {
         r"|cache|modcache|testcache|fuzzcache|fuzz|fuzztime|module|require|droprequire|replace|print|src|cmd|short|C)(=.*)?",
     ),
     "gpg": Carries(harmless="--(version|help|list-keys|verify|list-secret-keys)|-k|-K"),
-    "mypy": Carries(words="@.*"),  # a file of further options
+    "mypy": Carries(words=f"@.*|{_FED}"),  # a file of further options
     "nm": Carries(words="@.*"),
     "pip": Carries(words=r"[\w-]+\.(python|editor)"),  # `pip config set global.python x` sets what later runs it
     "clang-tidy": Carries(

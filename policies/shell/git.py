@@ -42,6 +42,7 @@ _OPTIONS = harmless("""
     update-refs update-shallow abbrev-ref absolute-git-dir before after user-format verbose verify
     verify-signatures version walk-reflogs whitespace word-diff word-diff-regex word-regexp worktree
     ws-error-highlight zero git-dir git-common-dir is-bare-repository git-path show-cdup show-number
+    assume-unchanged checkout commit skip-worktree trailer -?-no-(ext-diff|gpg-sign|textconv)
 """)
 """Those of git's verbs that run nothing; letters that do are listed by their verb."""
 
@@ -85,7 +86,12 @@ _GLOBAL = Prefix(
     alone="--no-pager -P --bare --no-replace-objects --literal-pathspecs --no-optional-locks",
 )
 
-_SETTING = re.compile(r"(user\.(name|email)|color\..*|core\.quotepath|init\.defaultbranch|advice\..*)(=.*)?", re.I)
+SETTING = re.compile(
+    r"(user\.(name|email)|color\..*|core\.quotepath|init\.defaultbranch|advice\..*)(=.*)?"
+    r"|core\.pager=(cat)?|commit\.gpgsign=false|(credential\.helper|diff\.external)=|gc\.auto=0",
+    re.I,
+)
+"""Settings that run nothing."""
 _READS = ("--get", "--get-all", "--get-regexp", "--list", "-l")
 
 
@@ -122,13 +128,13 @@ _MERGING = {
 
 def _is_plain_setting(words: Sequence[Word]) -> bool:
     first = next((word.text or "" for word in words if word.text not in ("--global", "--local", "set")), "")
-    return first in _READS or _SETTING.fullmatch(first) is not None
+    return first in _READS or SETTING.fullmatch(first) is not None
 
 
 def own_words(arguments: Sequence[Word]) -> list[Word] | None:
     """The verb of git and what follows it; None where the options before it are not understood."""
     rest = list(arguments)
-    while len(rest) > 1 and rest[0].text == "-c" and _SETTING.fullmatch(rest[1].text or ""):
+    while len(rest) > 1 and rest[0].text == "-c" and SETTING.fullmatch(rest[1].text or ""):
         del rest[:2]
     if not rest:
         return []

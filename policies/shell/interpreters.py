@@ -38,7 +38,12 @@ _INTERPRETERS = (
     ),
     (
         re.compile(r"node(js)?(-?\d[\w.]*)?|tsx|ts-node"),
-        Interpreter(alone="--test --watch --check --no-warnings --trace-warnings", reading=("inspect", "debug")),
+        Interpreter(
+            alone="--test --watch --check --no-warnings --trace-warnings --no-deprecation --trace-deprecation"
+            " --test-only --enable-source-maps --experimental-strip-types --experimental-vm-modules"
+            " --experimental-test-coverage",
+            reading=("inspect", "debug"),
+        ),
     ),
     (re.compile(r"perl(-?\d[\w.-]*)?"), Interpreter(alone="-w -t -T")),
     (re.compile(r"ruby(-?\d[\w.-]*)?"), Interpreter(alone="-w")),

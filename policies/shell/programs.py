@@ -120,7 +120,12 @@ _VERBS: dict[str, dict[str, Prefix | None]] = {
         for name in ("pnpm", "yarn")
     },
     "uv": {
-        "run": Prefix(taking="--with --python -p --extra --group", alone="-q --quiet --frozen --locked --no-sync"),
+        "run": Prefix(
+            taking="--with --with-editable --with-requirements --python -p --extra --group --no-group --only-group"
+            " --package --directory --project",
+            alone="-q --quiet -v --verbose --frozen --locked --no-sync --active --all-extras --all-groups --dev"
+            " --no-dev --exact --isolated --no-project --offline --no-cache --no-progress --refresh",
+        ),
         "tool": None,
     },
     "deno": dict.fromkeys(("eval", "repl", "task")),
@@ -239,6 +244,8 @@ def _read(name: str, arguments: Sequence[Word], shell: Shell) -> list[Nested] | 
         return interpreted(interpreter, arguments)
     if name in _VERBS and (verb := _verb(name, arguments)) is not None:
         return verb
+    if name == "go" and len(arguments) > 1 and arguments[0].text == "run" and not arguments[1].could_be_option():
+        arguments = arguments[:2]  # the rest are the program's own
     if name in CARRYING:
         return UNKNOWN if carries(CARRYING[name], arguments) or _compiles(name, arguments) else []
     if name in AWKS:
@@ -312,6 +319,7 @@ _BEFORE_VERBS = {
     "gh": Prefix(taking="-R --repo"),
     "uv": Prefix(taking="--directory --project"),
     "poetry": Prefix(taking="-C --directory"),
+    "tox": Prefix(taking="-e", alone="-q -v -vv -r --recreate"),
 }
 """Options before a verb."""
 
@@ -334,6 +342,8 @@ def _verb(name: str, arguments: Sequence[Word]) -> list[Nested] | None:
     if text not in verbs:
         return UNKNOWN if name in CARRYING and carries(CARRYING[name], arguments) else _stranger(arguments)
     prefix = verbs[text]
+    if prefix is None and text in ("config", "c", "alias", "extension"):
+        return None if arguments[1:] and arguments[1].text in ("get", "list", "ls") else UNKNOWN
     return UNKNOWN if prefix is None else behind(prefix, arguments[1:])
 
 

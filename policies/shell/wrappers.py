@@ -49,7 +49,9 @@ class Prefix(msgspec.Struct, frozen=True, kw_only=True):
     replaces: str = ""
 
 
-_TIMEOUT = Prefix(taking="-s -k --signal --kill-after", alone="-v --foreground", operands=1)
+_TIMEOUT = Prefix(
+    taking="-s -k --signal --kill-after", alone="-v --verbose --foreground --preserve-status", operands=1
+)
 PREFIXES = {
     "builtin": Prefix(),
     "bunx": Prefix(),
@@ -156,6 +158,8 @@ def command(arguments: Sequence[Word]) -> list[Nested]:
 def shell(name: str, arguments: Sequence[Word]) -> list[Nested]:
     """`bash -c line`; a shell without a line reads something unknown."""
     runs_line = False
+    if [word.text for word in arguments[:1]] == ["-n"] and len(arguments) == 2 and not arguments[1].could_be_option():
+        return []  # it only checks a script's syntax
     for word in arguments:
         text = word.text
         if text in ("--version", "--help"):

@@ -290,6 +290,8 @@ CARRYING = [
     *("psql -c '\\! red'", "sqlite3 x '.shell red'", "duckdb x '.shell red'", "php -d auto_prepend_file=red f.php"),
     *("java -XX:OnError='red x' x", "rclone -o x red", "nix develop -c red", "aws ssm x --command 'red y'"),
     *("tmux send-keys red Enter", "xdotool type 'red x'", "dialog --prgbox 'red x' 1 1", "cargo watch -x 'red y'"),
+    *("git -c core.pager=red log", "bash -n +n f", "tox -e x -x testenv.commands=red", "npm config set editor red"),
+    *("go run -exec red ./x", "NODE_OPTIONS='--max-old-space-size=1 --require=./x' node f", "uv run --env-file f x"),
     *("virtualenv --pyth ./red v", "virtualenv --try-first-with ./red v", "pdm init --python ./red"),
     *("pipx install --pip-args=--python=./red x", "pip config set config.editor red", "pandoc lua -e x"),
     *("bundle exec 'red x'", "npx -p x 'r\"\"ed y'", "conda run '\nr\"\"ed'", "yarn exec 'red; x'"),
@@ -343,6 +345,16 @@ def test_a_deny_matches_a_program_by_the_names_that_package_runners_take() -> No
     """They take a version behind it, or an environment before it."""
     assert [line for line in BY_ANOTHER_NAME if not NamedCommands("red").reach(line)] == []
     assert not NamedCommands("red").reach("npx blue@latest --x")
+
+
+def test_a_setting_of_git_that_runs_nothing_is_no_other_command() -> None:
+    """`-c` may also make `p` mean `push`, behind a script's name too."""
+    push = NamedCommands("git push")
+
+    assert not push.reach("git -c color.ui=never status")
+    assert push.reach("git -c color.ui=never push")
+    assert push.reach("git -c alias.p=push p")
+    assert push.reach("python x.py git -c alias.p=push p")
 
 
 READ = [
@@ -402,6 +414,13 @@ READ = [
     ("python3 -m json.tool f", ["python3", "json.tool"]), ("docker compose -f f.yml ps", ["docker"]),
     ("git commit -m std::vector", ["git"]), ("wait $!", ["wait"]), ("twine upload dist/x", ["twine"]),
     ("RUST_BACKTRACE=full cargo test", ["cargo"]),
+    ("git diff --no-ext-diff --no-textconv", ["git"]), ("git commit --no-gpg-sign -m x --trailer 'A: b'", ["git"]),
+    ("git cherry-pick --no-commit x", ["git"]), ("git -c core.pager=cat -c commit.gpgsign=false log", ["git"]),
+    ("git clone --no-checkout x", ["git"]), ("timeout --preserve-status 9 make", ["timeout", "make"]),
+    ("uv run --no-sync --active --directory d pytest", ["uv", "pytest"]), ("tox -e py311", ["tox"]),
+    ("mypy src --config-file pyproject.toml", ["mypy"]), ("npm config get registry", ["npm"]),
+    ("node --experimental-strip-types a.ts", ["node"]), ("go run ./cmd/x --flag", ["go"]), ("bash -n f", ["bash"]),
+    ("cargo tree -i x", ["cargo"]), ("NODE_OPTIONS=--max-old-space-size=4096 npm run build", ["npm"]),
     ("node node_modules/.bin/jest -t 'a b'", ["node", "jest"]), ("npx jest@29 -t x", ["npx", "jest@29"]),
     ("python .venv/bin/pytest -x", ["python", "pytest"]), ("uvx ruff@0.6 check .", ["uvx", "ruff@0.6"]),
     ("vitest run --coverage.enabled -t x", ["vitest"]), ("poetry env info", ["poetry"]), ("cloc --json .", ["cloc"]),
