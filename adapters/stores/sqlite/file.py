@@ -388,11 +388,14 @@ def copy_store(path: Path, target: Path) -> int:
     try:
         with closing(connect(path, "ro", busy_timeout_s=30.0)) as source:
             check_version(source, path)
-            with atomic_write(target, mode=0o600) as file, closing(sqlite3.connect(file.name)) as copy:
+            with atomic_write(target, mode=0o600) as file:
                 try:
-                    source.backup(copy, pages=_ALL_PAGES)
-                    copy.execute("PRAGMA journal_mode = DELETE")  # one file, also after somebody has read it
+                    with closing(sqlite3.connect(file.name)) as copy:
+                        source.backup(copy, pages=_ALL_PAGES)
+                        copy.execute("PRAGMA journal_mode = DELETE")  # one file, also after somebody has read it
                 except sqlite3.Error as error:  # only the copy is written
+                    for suffix in ("-journal", "-wal", "-shm"):  # nor could it be undone
+                        beside(Path(file.name), suffix).unlink(missing_ok=True)
                     no_space = primary_code(error) == sqlite3.SQLITE_FULL or is_full(target.parent)
                     raise store_error(error, target if no_space else path) from error
     except sqlite3.Error as error:
