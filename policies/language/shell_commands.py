@@ -297,7 +297,7 @@ def _may_follow(given: Words, wanted: Words, redefining: tuple[str, ...], any_be
             return True
         if word is None or (word.startswith(redefining) and not _is_plain_setting(given[n : n + 2])):
             return True
-        if word == left[0]:
+        if _may_be_word(word, left[0] or ""):
             left.pop(0)
             may_be_argument = False
         elif word.startswith("-"):
@@ -307,6 +307,14 @@ def _may_follow(given: Words, wanted: Words, redefining: tuple[str, ...], any_be
         elif not (any_between or word.startswith("+")):  # `cargo +nightly publish`
             return False
     return not left
+
+
+def _may_be_word(given: str, named: str) -> bool:
+    """Whether a word is the one named, or may be the path of a file that is."""
+    if given == named or "/" not in given or "." not in named:
+        return given == named
+    same_name = given.rpartition("/")[2] == named and named.strip(".") != ""
+    return same_name or normpath(given) == normpath(named) or _may_be_file(named, given)
 
 
 def _is_plain_setting(words: Words) -> bool:

@@ -558,20 +558,31 @@ def _read(line: str, shell: Shell, parts: list[LinePart], depth: int) -> None:
 
 MAX_LENGTH = 131_071
 """The longest text that Linux gives to a program as one argument, such as that of `bash -c`."""
-_NAMING = ("cp", "ln", "mv", "install", "link", "rsync")
-"""Programs that give a program another name."""
+_UNPACKING = split("gzip gunzip bzip2 bunzip2 xz unxz zstd unzstd lz4")
+_NAMING = split("cp ln mv install link rsync patch") | _UNPACKING
+"""Programs that give a program another name, or one that they name by another."""
+_NUMBERING = ("split", "csplit")
+"""Programs that give parts of a file names of their own."""
 
 
 def runs_of_written_files(parts: Sequence[LinePart]) -> Iterator[LinePart]:
     """Find the commands that a line runs from a file that it may write or rename itself: their content is unknown."""
-    made = {
-        os.path.basename(word.rstrip("/")) if n not in part.unknown else None
-        for part in parts
-        if part.direction == "write" or part.name in _NAMING
-        for n, word in enumerate(part.argv)
-        if part.name == REDIRECT or n
-    }
+    made = {name for part in parts for name in _made_by(part)}
     for part in parts if made else ():
         if "/" in part.name and part.name != REDIRECT and not made.isdisjoint((None, os.path.basename(part.name))):
             reason = f"what `{part.name}` runs is known only when it runs: the line makes the file"
             yield msgspec.structs.replace(part, name=DYNAMIC, exact=False, reason=reason)
+
+
+def _made_by(part: LinePart) -> Iterator[str | None]:
+    """The names of files that a part may make; None for any."""
+    if part.name in _NUMBERING:
+        yield None
+    if part.direction != "write" and part.name not in _NAMING:
+        return
+    for n, word in enumerate(part.argv):
+        if part.name == REDIRECT or n:
+            name = os.path.basename(word.rstrip("/")) if n not in part.unknown else None
+            yield name
+            if name is not None and part.name in _UNPACKING:
+                yield os.path.splitext(name)[0]

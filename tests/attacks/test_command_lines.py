@@ -292,6 +292,7 @@ CARRYING = [
     *("tmux send-keys red Enter", "xdotool type 'red x'", "dialog --prgbox 'red x' 1 1", "cargo watch -x 'red y'"),
     *("git -c core.pager=red log", "bash -n +n f", "tox -e x -x testenv.commands=red", "npm config set editor red"),
     *("go run -exec red ./x", "NODE_OPTIONS='--max-old-space-size=1 --require=./x' node f", "uv run --env-file f x"),
+    *("cp ./red x.xz; xz -k x.xz; ./x", "split -b 9 a x; ./xaa", "csplit -s a 1; ./xx00", "patch -o x f; ./x"),
     *("virtualenv --pyth ./red v", "virtualenv --try-first-with ./red v", "pdm init --python ./red"),
     *("pipx install --pip-args=--python=./red x", "pip config set config.editor red", "pandoc lua -e x"),
     *("bundle exec 'red x'", "npx -p x 'r\"\"ed y'", "conda run '\nr\"\"ed'", "yarn exec 'red; x'"),
@@ -345,6 +346,17 @@ def test_a_deny_matches_a_program_by_the_names_that_package_runners_take() -> No
     """They take a version behind it, or an environment before it."""
     assert [line for line in BY_ANOTHER_NAME if not NamedCommands("red").reach(line)] == []
     assert not NamedCommands("red").reach("npx blue@latest --x")
+
+
+def test_a_deny_matches_a_file_by_any_path_that_may_lead_to_it() -> None:
+    """As it does a script by its name alone."""
+    flush = NamedCommands("python manage.py flush")
+    lines = ("python ./manage.py flush", "python3 /srv/app/manage.py flush", "python -B a/../manage.py flush")
+
+    assert [line for line in lines if not flush.reach(line)] == []
+    assert NamedCommands("git checkout .").reach("git checkout ./")
+    assert not flush.reach("python ./manage.py migrate")
+    assert not flush.reach("python ./other.py flush")
 
 
 def test_a_setting_of_git_that_runs_nothing_is_no_other_command() -> None:
