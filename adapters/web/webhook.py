@@ -252,7 +252,7 @@ def cursor_of(store: Path, url: str, kind: str = "webhook") -> Iterator[CursorFi
     try:
         lock = os.open(store.with_name(f"{name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise UsageError(f"the place of the {kind} cannot be kept beside `{store}`: {os_words(error)}") from None
+        raise UsageError(f"the place of the {kind} cannot be kept beside `{store}`: {os_words(error)}") from error
     try:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

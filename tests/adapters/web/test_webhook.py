@@ -19,6 +19,7 @@ from cloudevents.v1.http import from_http
 from page_blocks import ROOT, blocks
 from stored_rows import stored_rows
 
+from proctor.adapters.cli.exits import FAILED, code_of
 from proctor.adapters.stores import SQLiteStore
 from proctor.adapters.stores.sqlite.file import copy_store
 from proctor.adapters.web.webhook import CursorFile, Target, begin, cursor_of, send, signed, target_of
@@ -380,6 +381,16 @@ async def test_one_process_sends_at_a_time(tmp_path: Path, kind: str, address: s
         cursor_of(tmp_path / "runs.db", address, kind),
     ):
         pass
+
+
+@pytest.mark.skipif(not Path("/sys").is_dir(), reason="needs a file system in which nobody can make a file")
+async def test_a_place_that_cannot_be_kept_is_a_failure_of_the_machine() -> None:
+    """As any file that cannot be written."""
+    cursor = cursor_of(Path("/sys/runs.db"), "https://ops.example/x")
+    with pytest.raises(UsageError, match="the place of the webhook cannot be kept beside") as raised, cursor:
+        pass
+
+    assert code_of(raised.value) == FAILED
 
 
 @pytest.mark.parametrize(("url", "secret", "types", "message"), [
