@@ -139,10 +139,14 @@ def _aliased(line: str, log: str) -> dict[str, str]:
     return {"aliased": "\n".join(lines[1:])} if len(lines) > 1 else {}
 
 
+_SEEN: Final[dict[Path, dict[str, set[str]]]] = {}
+"""By their folder, the aliases of all snapshots so far: a client takes one for its first command, and removes it."""
+
+
 def _aliases(log: str) -> dict[str, set[str]]:
     """What each alias stands for, in any snapshot."""
-    found: dict[str, set[str]] = {}
     folder = Path(CLAUDE.settings.home(log) or "/nowhere", "shell-snapshots")
+    found = _SEEN.setdefault(folder, {})
     for path in nlargest(_MOST_SNAPSHOTS, folder.glob("snapshot-*.sh"), key=_changed_at):
         for name, value in _aliases_in(path, _changed_at(path)):
             found.setdefault(name, set()).add(value)
@@ -409,7 +413,7 @@ CLAUDE: Final = messages.HookClient(
         f"versions before {LOWEST} run calls without these hooks; "
         "managed settings keep only 2.1.163 and newer from starting",
         "a subagent in the cloud (`isolation: remote`) has no hooks",
-        "functions of your shell are evaluated by their names, and so are its aliases in a session's first command",
+        "functions of your shell are evaluated by their names, and so are its aliases until a first command has run",
     ),
     ended=ended,
     hook_answered=hook_answered,

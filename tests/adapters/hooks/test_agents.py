@@ -438,6 +438,15 @@ def test_a_call_that_cannot_be_evaluated_does_not_run(agent: Any, broken: str) -
     assert not never.exists()
 
 
+def test_a_call_that_needs_approval_does_not_run_where_nobody_is_asked(agent: Any) -> None:
+    """Whatever its own permissions allow."""
+    agent.install(policy="{name: p, tool_rules: [{action: request_approval, deny: [bash, write]}]}")
+    agent.run([agent.shell(f"touch {agent.cwd}/never")], [agent.write(agent.cwd / "never")])
+
+    assert list(agent.cwd.iterdir()) == []
+    assert "tool_approval_requested" in recorded(agent.store)
+
+
 def test_a_denial_in_blank_words_denies(agent: Any) -> None:
     """Codex would run the call."""
     agent.install(policy='{name: p, on_violation: deny, tool_rules: [{deny: [bash], tell_model: " \\n"}]}')

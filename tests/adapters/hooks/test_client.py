@@ -272,7 +272,9 @@ def test_a_hook_that_cannot_start_denies(tmp_path: Path, agent: str) -> None:
 
 @pytest.mark.parametrize("shell", ["/bin/bash", "/usr/bin/zsh"])
 def test_a_command_is_what_an_alias_of_the_users_shell_makes_of_it(governed: Any, shell: str) -> None:
-    """The client runs its commands in a copy of that shell, taken for the first one. A quoted name is none."""
+    """The client runs its commands in a copy of that shell, taken for the first one of a session; later
+    sessions have the same aliases. A quoted name is none.
+    """
     if not Path(shell).exists():
         pytest.skip(f"needs {shell}")
     aliases = {"t": "touch never", "again": "t", "ls": "ls -a", "l": "ls -a"}
@@ -292,10 +294,13 @@ def test_a_command_is_what_an_alias_of_the_users_shell_makes_of_it(governed: Any
         [str(r["messages"][-1])[:300] for r in api.requests],
     )
     results = [governed.tool_results()[call["id"]] for call in calls[1:]]
+    api.say(api.reply(again := api.bash("t")), api.reply(api.text("done")))
+    governed.run()
 
     assert not (governed.cwd / "never").exists()
     assert ["may not be used with this input" in result for result in results] == [True] * 3 + [False] * 3
     assert [".claude" in result for result in results[4:]] == [True, True]
+    assert "may not be used with this input" in governed.tool_results()[again["id"]]
     assert recorded(governed.store, "tool_call_completed", "tool_call_failed") == [
         *("tool_call_completed", "tool_call_failed", "tool_call_completed", "tool_call_completed")
     ]
