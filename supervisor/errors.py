@@ -5,7 +5,7 @@ ProctorError
 ├── UsageError                  bad_usage            an argument that makes no sense
 │   ├── ApprovalError           approval_closed      an answer that does not count; .kind, .approval
 │   ├── NotInstalledError       not_installed        something that an extra of this package brings is missing
-│   └── StartsBlockedError      starts_blocked       somebody ordered that no run starts; .block
+│   └── StartsBlockedError      starts_blocked       somebody froze starts; .block
 ├── OwnerLostError              owner_lost           the supervisor of a run went away before its end
 ├── StoreError                  store_error          the record cannot be read or written; .kind, .partial
 └── ProviderError               provider_error       the agent's client failed; .partial has the result so far
@@ -68,7 +68,7 @@ class NotInstalledError(UsageError):
 
 
 class StartsBlockedError(UsageError):
-    """Starts are frozen; `block` says who ordered it, when and why."""
+    """Starts are frozen; `block` says who froze them, when and why."""
 
     code = "starts_blocked"
 

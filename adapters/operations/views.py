@@ -292,7 +292,7 @@ class Policies(View, frozen=True, kw_only=True):
 
 
 class BlockView(View, frozen=True, kw_only=True):
-    """No run of this scope (session, tenant, label or all) starts; who ordered it, when, and why."""
+    """No run of this scope (session, tenant, label or all) starts; who blocked it, when, and why."""
 
     scope: str
     value: str

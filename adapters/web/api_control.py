@@ -87,13 +87,13 @@ Name = Annotated[str, msgspec.Meta(min_length=1, max_length=500)]
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=30)]
 
 
-class CancelOrder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class CancelCommand(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The reason, which is recorded with the run's end."""
 
     reason: Reason = ""
 
 
-class _Order(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class _ScopedCommand(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     session: Name | None = None
     tenant: Name | None = None
     label: Name | None = None
@@ -107,7 +107,7 @@ class _Order(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return scope_of(session_id=self.session, tenant=self.tenant, label=self.label, everything=self.everything)
 
 
-class StopOrder(_Order, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class StopCommand(_ScopedCommand, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The runs to stop, by one of `session`, `tenant`, `label` (NAME=VALUE), or `everything`. `end_runs`: end current
     runs, and wait up to `wait_s` seconds for them; `block_starts`: reject new ones until that is lifted.
     """
@@ -125,15 +125,15 @@ class ScopeQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     label: Annotated[str, msgspec.Meta(pattern="^[^=]+=")] | None = None
 
 
-class LiftOrder(_Order, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class LiftCommand(_ScopedCommand, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The block to lift: the one of this scope, or with `everything` all of them."""
 
 
 @operation(
-    "POST", "/api/runs/{run_id}/cancel", views.Cancelled, role="stop", body=CancelOrder, conflicts=True, status=202
+    "POST", "/api/runs/{run_id}/cancel", views.Cancelled, role="stop", body=CancelCommand, conflicts=True, status=202
 )
 async def cancel(request: ApiRequest) -> views.Cancelled:
-    """End a run in order, in whichever process it is."""
+    """Cancel a run, in whichever process it is."""
     reason = request.body.reason or f"ended by {request.who.name}"
     run = await request.service.cancel(request.path["run_id"], by=request.who.name, reason=reason)
     return views.Cancelled(run_id=run.run_id)
@@ -147,32 +147,32 @@ async def switch(request: ApiRequest) -> views.SwitchView:
 
 @operation("GET", "/api/switch/affected", views.Affected, query=ScopeQuery)
 async def affected(request: ApiRequest) -> views.Affected:
-    """How many runs an order of this scope would end; without one, of all runs."""
+    """How many runs a command of this scope would cancel; without a scope, how many of all."""
     query: ScopeQuery = request.query
     named = {"session_id": query.session, "tenant": query.tenant, "label": query.label}
     return await request.service.affected(scope_of(**named, everything=not any(named.values())))
 
 
-@operation("POST", "/api/switch", views.Stopped, role="stop", body=StopOrder)
+@operation("POST", "/api/switch", views.Stopped, role="stop", body=StopCommand)
 async def stop(request: ApiRequest) -> views.Stopped:
     """End runs in every process, and refuse new ones until that is lifted."""
-    order: StopOrder = request.body
+    command: StopCommand = request.body
     by = request.who.name
     return await request.service.stop(
-        order.scope(),
+        command.scope(),
         by=by,
-        reason=order.reason or f"stopped by {by}",
-        end_runs=order.end_runs,
-        block_starts=order.block_starts,
-        wait_s=order.wait_s,
+        reason=command.reason or f"stopped by {by}",
+        end_runs=command.end_runs,
+        block_starts=command.block_starts,
+        wait_s=command.wait_s,
     )
 
 
-@operation("POST", "/api/switch/lift", views.Lifted, role="stop", body=LiftOrder)
+@operation("POST", "/api/switch/lift", views.Lifted, role="stop", body=LiftCommand)
 async def lift(request: ApiRequest) -> views.Lifted:
     """Let runs start again."""
-    order: LiftOrder = request.body
-    return await request.service.lift(order.scope(), by=request.who.name, reason=order.reason)
+    command: LiftCommand = request.body
+    return await request.service.lift(command.scope(), by=request.who.name, reason=command.reason)
 
 
 @operation("GET", "/api/board", views.Board)

@@ -114,7 +114,11 @@ def test_webhook_messages_have_no_secret(planted_store: Planted) -> None:
 PATHS = [
     "/api/runs",
     *(f"/api/runs/{run}{part}" for run in ("ended", "waits", "created") for part in ("", "/events")),
-    *(f"/api/runs/{run}/{part}" for run in ("ended", "waits") for part in ("decisions", "limits", "policies")),
+    *(
+        f"/api/runs/{run}/{part}"
+        for run in ("ended", "waits")
+        for part in ("approvals", "decisions", "limits", "policies")
+    ),
     *("/api/approvals", "/api/approvals?state=all", "/api/switch", "/api/sessions/s/events", "/", "/openapi.json"),
 ]
 

@@ -25,7 +25,7 @@ from proctor.adapters.stores.postgres import store as postgres
 from proctor.adapters.stores.sqlite import store as sqlite
 from proctor.adapters.telemetry import attributes, observer
 from proctor.adapters.web import auth, notify, server, webhook
-from proctor.adapters.web.api_control import StopOrder
+from proctor.adapters.web.api_control import StopCommand
 from proctor.policies import decode_event
 from proctor.policies.events import EVENT_TYPES
 from proctor.policies.events.calls import MOST_PARTS
@@ -101,7 +101,7 @@ IN_SENTENCES = [
     ("policies/index.md", f"| {json_values.DEPTH} levels;"),
     ("policies/index.md", f"| {FINISHED_KEPT:,}; an older id"),
     ("policies/rules.md", f"check takes more than {CHECK_TIMEOUT_S:g} seconds"),
-    ("reference/http.md", f"seconds to wait for the ends (default {StopOrder().wait_s})"),
+    ("reference/http.md", f"seconds to wait for the ends (default {StopCommand().wait_s})"),
     ("reference/http.md", f"for {SPELT[RECEIVER.oldest_s]}, with pauses of at most {SPELT[RECEIVER.longest_wait_s]}"),
     ("reference/http.md", f"after {RECEIVER.refusals} redirects"),
     ("tutorials/claude-code.md", f"Claude Code {LOWEST} or newer"),

@@ -123,7 +123,7 @@ def run(
     given = read_policies(policies) if policies else _nothing_refused()
     text = read_prompt(prompt)
     asks = not no_prompt and not as_json and sys.stdin.isatty() and sys.stdout.isatty()
-    order = partial(
+    supervise = partial(
         supervised,
         agent,
         text,
@@ -133,9 +133,12 @@ def run(
         session_id=session,
         continuation=continuation,
         asks=asks,
+        store=store,
+        as_json=as_json,
+        fail_on=fail_on,
     )
     with _observed(otel) as observers:
-        return run_async(partial(order, store=store, as_json=as_json, fail_on=fail_on, observers=observers))
+        return run_async(partial(supervise, observers=observers))
 
 
 def _agent(
