@@ -5,6 +5,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from ..language.conditions import Condition
 from ..limits import BUDGETS, LIMITS, spellings
 from ..rules.rule import Rule
 from ..values.model_base import Base, Record
@@ -15,6 +16,8 @@ from .tree import ListNode, MapNode, Node, ProblemReport, Scalar, TextSpan, desc
 INVALID: Any = object()
 """Stands for what could not be converted; its problems are reported."""
 
+_COMPARISON = re.compile(r"\s*(\$[\w.\[\]*]*)\s*(==|=|!=|<=|>=|<|>)\s*(.+?)\s*")
+_OPERATORS = {"=": "equals", "==": "equals", "!=": "not_equals", "<": "lt", "<=": "lte", ">": "gt", ">=": "gte"}
 _GROUPED = re.compile(r"[0-9]{1,3}(_[0-9]{3}){1,6}")
 
 
@@ -72,10 +75,13 @@ def options_of(shape: schema.Shape) -> tuple[schema.Shape, ...]:
 
 
 def record_of(shape: schema.Shape, text: str) -> str:
-    """A text as the one required key of the only record that is expected in its place; empty if there is none, or if
-    another text that may stand there is meant.
+    """A text as the record that is expected in its place: a comparison as a condition, any other as the one required
+    key of the only record; empty if there is none, or if another text that may stand there is meant.
     """
     options = options_of(shape)
+    compared = _COMPARISON.fullmatch(text)
+    if compared and any(isinstance(option, schema.OfRecord) and option.cls is Condition for option in options):
+        return f"{{path: {compared[1]}, {_OPERATORS[compared[2]]}: {compared[3]}}}"
     keys = [own_keys(option.cls) for option in options if isinstance(option, schema.OfRecord)]
     choices = [str(value) for option in options if isinstance(option, schema.Choice) for value in option.values]
     texts = any(isinstance(option, schema.Text) for option in options) or schema.did_you_mean(text, choices)
@@ -240,7 +246,11 @@ class Converter:
         tag = node.entries.get("type")
         if tag is None:
             if not self._misspelt(["type"], node):
-                self._report.add("`type` is missing", node.span, node.path, f"one of: {', '.join(self._rules)}")
+                alone = next(iter(node.entries), "") if len(node.entries) == 1 else ""
+                hint = f"write `type: {alone}`, and its fields beside it" if alone in self._rules else ""
+                self._report.add(
+                    "`type` is missing", node.span, node.path, hint or f"one of: {', '.join(self._rules)}"
+                )
             return INVALID
         name = tag.value if isinstance(tag, Scalar) else None
         if not isinstance(name, str):

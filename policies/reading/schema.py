@@ -30,6 +30,13 @@ SYNONYMS = {
     "max_calls": "max_tool_calls",
     "max_cost": "max_cost_usd",
     "title": "name",
+    "eq": "equals",
+    "ne": "not_equals",
+    "ge": "gte",
+    "le": "lte",
+    "matches": "regex",
+    "pattern": "regex",
+    "field": "path",
     "rationale": "description",
     "comment": "description",
 }

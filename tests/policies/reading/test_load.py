@@ -124,6 +124,14 @@ REFUND = {"type": "precondition", "tool": "refund"}
         "rules[0].from", "put it in brackets: `[user_message]`"),
     ({"name": "p", "rules": [{**REFUND, "requires": [{"prior": "check", "same": "$.order"}]}]},
         "rules[0].requires[0].same", "put it in brackets: `[{path: $.order}]`"),
+    ({"name": "p", "rules": [{"before": {"first": "a", "then": "b"}}]}, "rules[0]",
+        "write `type: before`, and its fields beside it"),
+    ({"name": "p", "rules": [{**PAY, "when": "$.tenant == acme"}]}, "rules[0].when",
+        "put it in brackets: `[{path: $.tenant, equals: acme}]`"),
+    ({"name": "p", "rules": [{**PAY, "when": ["$.labels.n>=5"]}]}, "rules[0].when[0]",
+        "write `{path: $.labels.n, gte: 5}`"),
+    ({"name": "p", "rules": [{**PAY, "when": [{"path": "$.tenant", "equals": "a", "eq": "acme"}]}]},
+        "rules[0].when[0].eq", "did you mean `equals`?"),
 ])  # fmt: skip
 def test_the_error_for_a_misspelt_word_suggests_the_nearest_known_word(
     source: Any, path: str, suggestion: str
