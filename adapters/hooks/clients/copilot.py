@@ -48,7 +48,8 @@ def read(data: bytes) -> messages.HookInput:
     message = messages.decoded(data, _Input, COPILOT)
     kind, result, tool_input = EVENTS.get(message.event), message.tool_result, messages.as_object(message.tool_input)
     text = result.text_result_for_llm
-    if kind == "completed" and (result.result_type not in ("", "success") or _failed(message.tool_name, text)):
+    end = _command_end(message.tool_name, text)
+    if kind == "completed" and (result.result_type not in ("", "success") or (end and end[1] != "0")):
         kind = "failed"
     elif message.parent_agent_id and kind in ("prompt", "stop", "session_end"):
         kind = None  # of a subagent, whose session is its own
@@ -60,15 +61,17 @@ def read(data: bytes) -> messages.HookInput:
         kind=kind,
         parent_id=message.parent_agent_id,
         tool_input=tool_input,
-        tool_response=_of_server(text) if COPILOT.tool(message.tool_name) is None else text,
+        tool_response=_output(message.tool_name, text[: end.start()] if end else text),
         error=message.error or text,
         by_person=not (is_continued := message.prompt.startswith(_GOES_ON)),
         woken=is_continued,
     )
 
 
-def _of_server(text: Any) -> Any:
-    """What the tool of an MCP server returned: its structured content, which follows on its text as a line."""
+def _output(tool_name: str, text: Any) -> Any:
+    """What a call returned: of an MCP server its structured content, which follows on its text as a line."""
+    if COPILOT.tool(tool_name) is not None:
+        return text
     last = text.rpartition("\n")[2] if isinstance(text, str) else ""
     return last if last.startswith("{") and isinstance(parsed(last), dict) else text
 
@@ -99,13 +102,14 @@ def _logged_turns(log: str) -> tuple[bool, bool]:
     return autopilot and not complete, is_whole
 
 
-_FAILED: Final = re.compile(r"<shellId: \S+ completed with exit code (?!0>)[^>]*>\s*$")
-"""How a command's result ends that has failed; the client says no other word of it."""
+_ENDED: Final = re.compile(r"\n?<shellId: \S+ completed with exit code ([^>]*)>\s*$")
+"""How a command's result ends, with its exit code; the client says no other word of it."""
 
 
-def _failed(tool_name: str, text: Any) -> bool:
+def _command_end(tool_name: str, text: Any) -> re.Match[str] | None:
     tool = COPILOT.tool(tool_name)
-    return isinstance(text, str) and tool is not None and "bash" in tool.acts and bool(_FAILED.search(text))
+    is_command = isinstance(text, str) and tool is not None and "bash" in tool.acts
+    return _ENDED.search(text) if is_command else None
 
 
 def output(answer: messages.HookAnswer, given: messages.HookInput) -> dict[str, Any]:

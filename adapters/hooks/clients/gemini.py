@@ -14,7 +14,7 @@ from urllib.parse import unquote
 
 from proctor.supervisor.errors import UsageError
 
-from ...kit.client_tools import HOOKED
+from ...kit.client_tools import HOOKED, runs_in_background
 from .. import messages
 from ..permission_import import Decision, Permissions, acts_of, mapping_at, read_permissions, texts_at
 
@@ -44,9 +44,21 @@ def read(data: bytes) -> messages.HookInput:
     kind = "failed" if error else kind
     prompt = _typed(message.prompt, message.cwd) if kind == "prompt" else ""
     changed = {"prompt": prompt.partition(_FILES)[0], "tool_input": tool_input}
-    if message.tool_name.startswith("mcp_") and isinstance(result, dict) and "returnDisplay" in result:
-        changed["tool_response"] = result["returnDisplay"]  # what the server said, without the client's own words
+    if (shown := _shown(message)) is not None:
+        changed["tool_response"] = shown
     return messages.hook_input(GEMINI, message, kind=kind, error=error, **changed)
+
+
+def _shown(message: _Input) -> Any:
+    """What a server said, or a command has printed, without the client's own words; None if it may be more than that,
+    as with a command that goes on.
+    """
+    name, result = message.tool_name, message.tool_response
+    shown = result.get("returnDisplay") if isinstance(result, dict) else None
+    if name.startswith("mcp_"):
+        return shown
+    ended = name == "run_shell_command" and not runs_in_background(name, message.tool_input, result)
+    return shown if ended and isinstance(shown, str) else None
 
 
 _FILES: Final = "\n--- Content from referenced files ---"

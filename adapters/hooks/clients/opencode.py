@@ -71,6 +71,8 @@ def read(data: bytes) -> messages.HookInput:
             changed |= {"kind": "failed", "error": result}
         elif "content" in result:
             changed["tool_response"] = mcp_output(result)
+        else:
+            changed["tool_response"] = result.get("output", result)
     return messages.hook_input(OPENCODE, message, **changed)
 
 

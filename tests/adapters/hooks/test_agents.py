@@ -389,23 +389,24 @@ def test_one_policy_matches_the_tools_and_the_failures_of_each_agent(
     assert ends == [f"tool_call_{end}" for end in outcomes.split()]
 
 
-def test_a_servers_tool_has_the_same_output_in_each_agent(agent: Any) -> None:
-    """Its structured content, or else its text."""
+def test_a_servers_tool_and_a_command_have_the_same_output_in_each_agent(agent: Any) -> None:
+    """A server's is its structured content, or else its text; a command's is what it printed."""
     prior = [
         *("{prior: mcp__pay__add, output: [{path: $.sum, equals: 3}]}",),
         *("{prior: mcp__pay__write, output: [{path: $, equals: wrote it}]}",),
+        *("{prior: bash, output: [{path: $, regex: '^said\\s*$'}]}",),
     ]
-    rule = f"{{type: precondition, tool: bash, requires: [{', '.join(prior)}]}}"
+    rule = f"{{type: precondition, tool: write, requires: [{', '.join(prior)}]}}"
     agent.install(policy=f"{{name: p, on_violation: deny, rules: [{rule}]}}")
     tool = agent.serve("pay", SERVER)
     made = agent.cwd / "made"
     agent.run(
         [(tool.replace("write", "add"), {"a": 1, "b": 2})], [(tool, {"path": str(made)})],
-        [agent.shell(f"rm {made}")],
+        [agent.shell("echo said")], [agent.write(agent.cwd / "last")],
     )  # fmt: skip
 
-    assert recorded(agent.store, "tool_call_denied", "tool_call_completed") == ["tool_call_completed"] * 3
-    assert not made.exists()
+    assert recorded(agent.store, "tool_call_denied", "tool_call_completed") == ["tool_call_completed"] * 4
+    assert (agent.cwd / "last").exists()
 
 
 def test_consecutive_failures_count_before_the_next_call(agent: Any) -> None:
