@@ -23,8 +23,10 @@ from ..ports.adapter import Approver
 from ..ports.store import Store
 from ..redaction import Redactor
 
-_ON = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-"""The system's clock that goes on while the machine sleeps, and that nobody sets: on macOS the monotonic one does."""
+_ON = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", None))
+"""The system's clock that goes on while the machine sleeps, and that nobody sets: on macOS the monotonic one does.
+Windows has none that Python reads.
+"""
 _MOST_S = 30.0
 """How long a timer may sleep, as that time does not go on while the machine sleeps."""
 
@@ -45,7 +47,7 @@ class Clock:
         self._is_systems = callable(native) and abs(native() - time.monotonic()) < 1
         self._seconds: Callable[[], float] = anyio.current_time
         if self._is_systems:
-            self._seconds = partial(time.clock_gettime, _ON)
+            self._seconds = time.monotonic if _ON is None else partial(time.clock_gettime, _ON)
         elif callable(native):  # all that `anyio.current_time` calls, for every event
             self._seconds = native
         self.longest_s = _MOST_S if self._is_systems else math.inf
