@@ -16,7 +16,7 @@ from posixpath import normpath
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..errors import UnjudgeableLineError
-from ..shell.program_options import Options, WrittenOptions, in_full, names_of, options_of, written
+from ..shell.program_options import Options, WrittenOptions, cut_short, in_full, names_of, options_of, written
 from ..shell.words import DYNAMIC, Shell, split
 from ..values.json_values import container_of, texts_in
 from .facts import Facts
@@ -127,7 +127,7 @@ class NamedCommand:
             return False
         given = (name, *in_full(self.name, given[1:]))
         wanted = [*in_full(self.name, self._written.others)]
-        if not _may_follow(given[1:], wanted, _REDEFINES.get(self.name, ()), self.name in _OF_TARGETS):
+        if not _may_follow(self.name, given[1:], wanted):
             return False
         if not self.options or None in given:
             return True
@@ -288,8 +288,9 @@ def _among(given: Words, may_begin: Callable[[str], bool]) -> Iterator[Words]:
             yield (*words[at:], *itertools.chain.from_iterable(parts[n + 1 :]))
 
 
-def _may_follow(given: Words, wanted: Words, redefining: tuple[str, ...], any_between: bool) -> bool:
+def _may_follow(program: str, given: Words, wanted: Words) -> bool:
     """Whether words follow in their order; options, each with a word behind it, may stand between, or any words."""
+    redefining, any_between = _REDEFINES.get(program, ()), program in _OF_TARGETS
     left = list(wanted)
     may_be_argument = False
     for n, word in enumerate(given):
@@ -297,7 +298,7 @@ def _may_follow(given: Words, wanted: Words, redefining: tuple[str, ...], any_be
             return True
         if word is None or (word.startswith(redefining) and not _is_plain_setting(given[n : n + 2])):
             return True
-        if _may_be_word(word, left[0] or ""):
+        if _may_be_word(word, left[0] or "") or cut_short(program, len(wanted) - len(left), word, left[0] or ""):
             left.pop(0)
             may_be_argument = False
         elif word.startswith("-"):

@@ -120,23 +120,51 @@ _MARKS = {"git push": {"+": "-f", ":": "-d"}}
 
 _VERBS = {
     "npm": {
-        "install": "i in ins inst insta instal isnt isnta isntal isntall add",
+        "install": "i in ins inst insta instal isnt isnta isntal isntall add it install-test",
+        "ci": "clean-install ic install-clean isntall-clean cit install-ci-test clean-install-test sit",
         "uninstall": "un unlink remove rm r",
         "update": "up upgrade udpate",
         "run": "run-script rum urn",
         "test": "t tst",
         "exec": "x",
         "config": "c",
+        "adduser": "login add-user",
+        "link": "ln",
+        "version": "verison",
+        "init": "create innit",
+        "owner": "author",
+        "dist-tag": "dist-tags",
     },
     "pnpm": {"install": "i", "remove": "rm un uninstall", "update": "up upgrade", "test": "t"},
     "yarn": {"upgrade": "up"},
     "bun": {"install": "i", "remove": "rm", "add": "a"},
     "cargo": {"build": "b", "check": "c", "test": "t", "run": "r", "doc": "d", "remove": "rm"},
-    "docker": {"": "container"},
-    "podman": {"": "container"},
+    "docker": {"": "container", "rm": "remove"},
+    "podman": {"": "container", "rm": "remove"},
     "brew": {"uninstall": "remove rm"},
+    "gh": {"create": "new", "list": "ls", "delete": "remove", "extension": "ext extensions", "codespace": "cs"},
+    "helm": {"uninstall": "del delete un", "list": "ls"},
+    "conda": {"remove": "uninstall", "update": "upgrade"},
+    "mamba": {"remove": "uninstall", "update": "upgrade"},
+    "composer": {"install": "i", "update": "u upgrade", "require": "r", "remove": "rm uninstall"},
+    "svn": {
+        **{"commit": "ci", "checkout": "co", "update": "up", "switch": "sw", "copy": "cp"},
+        **{"delete": "del remove rm", "move": "mv rename ren"},
+    },
+    "hg": {"commit": "ci", "update": "up checkout co"},
+    "gem": {"install": "i"},
+    "dnf": {"remove": "erase rm"},
+    "yum": {"remove": "erase"},
+    "zypper": {"remove": "rm", "install": "in"},
 }
 """The short names of the verbs of programs; a word that may stand before a verb has none."""
+_BEFORE = {
+    "gh": split("codespace extension gist issue label pr release repo secret variable"),
+    **dict.fromkeys(("docker", "podman"), split("image network volume")),
+}
+"""Words that stand before a verb."""
+_CUT_SHORT = {"npm": 1, "gem": 1, "hg": 1, "composer": 1, "bundle": 1, "artisan": 1, "php": 2, "ip": 3}
+"""How many of a program's first words may be cut short, as long as no other begins so: `npm publ`."""
 _SHORT = {
     program: {short: verb for verb, all_ in verbs.items() for short in all_.split()}
     for program, verbs in _VERBS.items()
@@ -160,17 +188,24 @@ def names_of(program: str) -> set[str]:
 
 def in_full(program: str, words: Sequence[str | None]) -> Sequence[str | None]:
     """The words of a program, with its verb by its full name."""
-    short = _SHORT.get(program, {})
+    short, before = _SHORT.get(program, {}), _BEFORE.get(program, ())
     if program == "yarn" and words[:1] == ("workspace",):
         words = words[2:]
     for at, word in enumerate(words):
         if word is None or not (
-            word.startswith("-") or word in short or (at and (words[at - 1] or "").startswith("-"))
+            word.startswith("-") or word in short or word in before or (at and (words[at - 1] or "").startswith("-"))
         ):
             return words
         if word in short:
-            return [*words[:at], *filter(None, [short[word]]), *words[at + 1 :]]
+            return in_full(program, [*words[:at], *filter(None, [short[word]]), *words[at + 1 :]])
     return words
+
+
+def cut_short(program: str, number: int, given: str, named: str) -> bool:
+    """Whether the word of this number of a program's may be another one, cut short: `mig:fr` is `migrate:fresh`."""
+    if number >= _CUT_SHORT.get(program, 0) or not re.match("[a-z]", given):
+        return False
+    return re.fullmatch(re.escape(given).replace(":", "[^:]*:") + "[^:]*", named) is not None
 
 
 class Options(NamedTuple):

@@ -212,12 +212,12 @@ _ASK_FOR_PYTHON = {
 
 
 _ACTING = {
-    "rsync": ((literal("rm"), UNSEEN), Carries(long="--del --delete --remove-source-files --remove-sent-files")),
+    "rsync": ((literal("rm"), UNSEEN), Carries(words="--(dele?t?|delete.*|remove-s.*)")),
     "zip": ((literal("rm"), UNSEEN), Carries(letters="m", long="--move")),
     "fuser": ((literal("kill"), UNSEEN), Carries(letters="k", long="--kill")),
     "ss": ((literal("kill"), UNSEEN), Carries(letters="K", long="--kill")),
-    "date": ((literal("timedatectl"), literal("set-time")), Carries(words="-[uR]*s.*|--set?(=.*)?")),
-    "hostname": ((literal("hostnamectl"), literal("hostname")), Carries(words="[^-].*|-[bF].*|--(boot|file).*")),
+    "date": ((literal("timedatectl"), literal("set-time")), Carries(words="-[uR]*s.*|--s(et?)?(=.*)?")),
+    "hostname": ((literal("hostnamectl"), literal("hostname")), Carries(words="[^-].*|-[bF].*|--(b|fi).*")),
 }
 """Programs that mostly look, or copy, with the command as which an option of theirs acts; find has its own."""
 

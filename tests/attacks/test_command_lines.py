@@ -348,6 +348,20 @@ def test_a_deny_matches_a_program_by_the_names_that_package_runners_take() -> No
     assert not NamedCommands("red").reach("npx blue@latest --x")
 
 
+@pytest.mark.parametrize(("named", "line"), [
+    *(("npm publish", "npm publis"), ("npm publish", "npm --prefix d pub"), ("npm install", "npm it x")),
+    *(("npm ci", "npm clean-install"), ("gh pr create", "gh pr new -t x"), ("gh repo delete", "gh repo remove x")),
+    *(("helm uninstall", "helm delete x"), ("docker volume rm", "docker volume remove x"), ("gem push", "gem pus x")),
+    *(("docker rm", "docker container remove x"), ("conda remove", "conda uninstall x"), ("svn commit", "svn ci")),
+    *(("ip link delete", "ip l del eth0"), ("composer require", "composer req x"), ("bundle install", "bundle inst")),
+    ("php artisan migrate:fresh", "php artisan mig:fr"),
+])  # fmt: skip
+def test_a_deny_matches_a_verb_by_its_other_names_and_cut_short(named: str, line: str) -> None:
+    """As far as its program takes them."""
+    assert NamedCommands(named).reach(line)
+    assert not NamedCommands(named).reach(f"{named.split()[0]} list")
+
+
 def test_a_deny_matches_a_file_by_any_path_that_may_lead_to_it() -> None:
     """As it does a script by its name alone."""
     flush = NamedCommands("python manage.py flush")
@@ -450,6 +464,7 @@ def test_common_command_lines_are_not_dynamic() -> None:
 ACTING = [
     *(("find . -delete", "rm"), ("gfind d -name x -o -delete", "rm"), ('find . "-del"ete', "rm")),
     *(("env find . -delete", "rm"), ("find . -fprint x", "redirect"), ("find . -fls x", "redirect")),
+    *(("rsync -a --delete-after a/ b", "rm"), ("rsync --delete-excluded a b", "rm"), ("date --s=x", "timedatectl")),
     *(("rsync -a --delete a/ b", "rm"), ("rsync --remove-source-files a b", "rm"), ("zip -rm a b", "rm")),
     *(("fuser -km x", "kill"), ("fuser --kill x", "kill"), ("ss -K dst x", "kill"), ("file -C -m x", "redirect")),
     *(("date -us x", "timedatectl"), ("date --set=x", "timedatectl"), ("hostname x", "hostnamectl")),
