@@ -473,9 +473,13 @@ def test_a_hook_that_ends_without_a_word_denies(agent: Any, how: str) -> None:
         path.write_text(json.dumps(settings))
     if agent.name == "codex":
         codex_trust.trust(agent.cwd, path)
-    long = "x" * (66_000 if agent.name == "codex" else 99)  # others get it in their prompt, an argument
+    calls = [agent.shell(f"touch {agent.cwd}/short"), agent.shell(f"touch {agent.cwd}/long # {'x' * 66_000}")]
     with suppress(IndexError, subprocess.CalledProcessError):
-        agent.run([agent.shell(f"touch {agent.cwd}/short")], [agent.shell(f"touch {agent.cwd}/long # {long}")])
+        if agent.name == "codex":
+            agent.run(*([call] for call in calls))
+        else:
+            agent.api.otherwise = [{"calls": [call]} for call in calls]
+            agent.started(*agent.words, "go")
 
     assert list(agent.cwd.iterdir()) == []
 
