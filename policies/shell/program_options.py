@@ -170,8 +170,14 @@ _SHORT = {
     for program, verbs in _VERBS.items()
 }
 _VERSIONED = re.compile(r"([a-z+_-]+?)-?[\d.]+")
-REQUIRED = re.compile(r"([\w.-]+:)?(@?[^@=<>~!\[:]+)(\[.*|[@=<>~!].*)?", re.DOTALL)
+_REQUIRED = re.compile(r"([\w.-]+:)?(@?[^@=<>~!\[:]+)(\[.*|[@=<>~!].*)?", re.DOTALL)
 """A program as package runners take it: behind an environment (`dev:x`), before a version (`x@1`, `x[y]==2`)."""
+
+
+def required_name(program: str) -> str:
+    """The name of a program without its folder, and the version or environment that a package runner takes."""
+    required = _REQUIRED.fullmatch(program)
+    return (required[2] if required else program).rpartition("/")[2]
 
 
 def names_of(program: str) -> set[str]:
@@ -179,10 +185,8 @@ def names_of(program: str) -> set[str]:
     `eslint@9`).
     """
     path = program.casefold()
-    names = {path.rpartition("/")[2].removesuffix(".exe")}
-    for spelled in (path, *names):
-        if required := REQUIRED.fullmatch(spelled):
-            names.add(required[2].rpartition("/")[2])
+    name = path.rpartition("/")[2].removesuffix(".exe")
+    names = {name, required_name(name), required_name(path)}
     return names | {versioned[1] for name in names if (versioned := _VERSIONED.fullmatch(name))}
 
 

@@ -17,7 +17,7 @@ from .builtins import changes_program_meaning, evaluates
 from .carrying import CARRYING, Carries, carries, gives_other
 from .git import git, own_words
 from .interpreters import AWKS, ON_INPUT, STANDARD_PLACES, awk_files, awk_runs, interpreted, interpreter_of, sed_files
-from .program_options import GIT_WRITING, KNOWN, REQUIRED, WRITING, expanded_values, written_files
+from .program_options import GIT_WRITING, KNOWN, WRITING, expanded_values, required_name, written_files
 from .words import DYNAMIC, HARMLESS_TARGETS, UNSEEN, Shell, Word, check_depth, literal, split
 from .wrappers import PREFIXES, UNKNOWN, Nested, Prefix, behind
 
@@ -196,8 +196,7 @@ def is_stranger(name: str) -> bool:
 def _known_as(name: str) -> list[str]:
     """The names under which a program may be listed: its own, and that without a version."""
     name = name.casefold()  # some file systems take `ENV` for `env`
-    required = REQUIRED.fullmatch(name)
-    names = [name] if required is None else [*dict.fromkeys((name, required[2]))]
+    names = [*dict.fromkeys((name, required_name(name)))]
     versioned = _VERSIONED.fullmatch(names[-1])
     return names if versioned is None else [*names, versioned[1] or versioned[2]]
 
@@ -457,6 +456,8 @@ class CommandCollector:
         elsewhere = "/" in path and os.path.dirname(path) not in STANDARD_PLACES
         if elsewhere or name != file_name:
             self._parts.append(_part(path if elsewhere else file_name, source, words))
+        if depth and (plain_name := required_name(path)) not in (name, file_name):
+            self._parts.append(_part(plain_name, source, words))
         for file in files_of(name, words[1:]):
             if file.text not in HARMLESS_TARGETS:
                 self.redirect(file, source, "write")

@@ -345,6 +345,7 @@ BY_ANOTHER_NAME = [
 def test_a_deny_matches_a_program_by_the_names_that_package_runners_take() -> None:
     """They take a version behind it, or an environment before it."""
     assert [line for line in BY_ANOTHER_NAME if not NamedCommands("red").reach(line)] == []
+    assert [line for line in BY_ANOTHER_NAME if not found(line, "bash") and "cmake" not in line] == []
     assert not NamedCommands("red").reach("npx blue@latest --x")
 
 
@@ -447,8 +448,8 @@ READ = [
     ("mypy src --config-file pyproject.toml", ["mypy"]), ("npm config get registry", ["npm"]),
     ("node --experimental-strip-types a.ts", ["node"]), ("go run ./cmd/x --flag", ["go"]), ("bash -n f", ["bash"]),
     ("cargo tree -i x", ["cargo"]), ("NODE_OPTIONS=--max-old-space-size=4096 npm run build", ["npm"]),
-    ("node node_modules/.bin/jest -t 'a b'", ["node", "jest"]), ("npx jest@29 -t x", ["npx", "jest@29"]),
-    ("python .venv/bin/pytest -x", ["python", "pytest"]), ("uvx ruff@0.6 check .", ["uvx", "ruff@0.6"]),
+    ("node node_modules/.bin/jest -t 'a b'", ["node", "jest"]), ("npx jest@29 -t x", ["npx", "jest@29", "jest"]),
+    ("python .venv/bin/pytest -x", ["python", "pytest"]), ("uvx ruff@0.6 check .", ["uvx", "ruff@0.6", "ruff"]),
     ("vitest run --coverage.enabled -t x", ["vitest"]), ("poetry env info", ["poetry"]), ("cloc --json .", ["cloc"]),
 ]  # fmt: skip
 
