@@ -63,6 +63,9 @@ class _SeenClient(msgspec.Struct, frozen=True, kw_only=True):
         return not self.over and self.machine == machine() and not is_gone(owner)
 
 
+_decode = msgspec.json.Decoder(_SeenClient).decode
+
+
 def origin_of(hook: int, given: socket.socket | None) -> Origin:
     """Where the hook of this pid comes from; `given` is its standard input where that is a socket.
 
@@ -141,10 +144,11 @@ def check_origin(origin: Origin, record: HookRecord, *, over: bool) -> None:
     """See that the session's events come from its one client, and keep who that is; if its session is `over` with
     this event, another may go on with it. Raises EventError if something else reports in the client's name.
     """
-    clients = {id: msgspec.json.decode(data, type=_SeenClient) for id, data in record.notes_of_all(_NOTE)}
-    here, before = machine(), clients.get(record.session_id)
-    process = origin.client.pid, origin.client.started
-    seen_here = [one for one in clients.values() if one.machine == here]
+    here, process, kept = machine(), (origin.client.pid, origin.client.started), record.note(_NOTE)
+    before = None if kept is None else _decode(kept)
+    # Every session has a note, for years: those from before a restart of the machine are not decoded.
+    here_or_alike = [_decode(data) for _, data in record.notes_of_all(_NOTE, having=msgspec.json.encode(here))]
+    seen_here = [one for one in here_or_alike if one.machine == here]
     if any(one.process == process and one.by_socket != origin.by_socket for one in seen_here):
         raise EventError(f"the hook was not started by the agent, process {origin.client.pid}, so it is denied")
     if before is not None and before.machine == here and before.process == process:

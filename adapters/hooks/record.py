@@ -171,9 +171,10 @@ class HookRecord:
         """The note under this name beside the record, if there is one."""
         return _note(self._connection, self.session_id, name)
 
-    def notes_of_all(self, name: str) -> list[tuple[str, bytes]]:
-        """The notes under this name beside each session's record."""
-        rows = self._connection.execute("SELECT session_id, data FROM hook_notes WHERE name = ?", (name,))
+    def notes_of_all(self, name: str, *, having: bytes = b"") -> list[tuple[str, bytes]]:
+        """The notes under this name beside each session's record, of those that have these bytes."""
+        sql = "SELECT session_id, data FROM hook_notes WHERE name = ? AND instr(data, ?)"
+        rows = self._connection.execute(sql, (name, having))
         return [(str(session_id), bytes(data)) for session_id, data in rows]
 
     def keep(self, name: str, data: bytes) -> None:

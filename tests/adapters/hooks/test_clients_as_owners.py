@@ -17,7 +17,7 @@ from hook_processes import call_of, decider_for
 from stored_rows import in_store, once, stored_events, stored_rows
 from terminal import Terminal
 
-from proctor.adapters.hooks import daemon, decider
+from proctor.adapters.hooks import daemon, decider, origin
 from proctor.adapters.hooks.decider import HookDecider
 from proctor.adapters.hooks.origin import Origin, origin_of
 from proctor.adapters.stores import SQLiteStore
@@ -342,6 +342,35 @@ def test_a_hook_that_comes_another_way_than_its_clients_others_is_denied(tmp_pat
         with pytest.raises(EventError, match="was not started by the agent"):
             deciding.answer_hook(json.dumps(data).encode(), origin=Origin(client=client, by_socket=False))
     deciding.close()
+
+
+def test_what_clients_noted_before_the_machine_was_started_again_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each session leaves a note, for as long as the store has it: a hook would take longer with every one."""
+    deciding, decoded = decider_for(tmp_path, "{name: p}"), list[bytes]()
+    origin_here = Origin(client=as_owner(os.getpid(), CLIENT), by_socket=True)
+
+    def hears(session: str) -> None:
+        deciding.answer_hook(json.dumps(call_of("claude", "c1", session=session)).encode(), origin=origin_here)
+
+    with monkeypatch.context() as earlier:
+        earlier.setattr(origin, "machine", lambda: "an earlier start")
+        for number in range(20):
+            hears(f"before-{number}")
+    decode = origin._decode
+
+    def counted(data: bytes) -> Any:
+        decoded.append(data)
+        return decode(data)
+
+    monkeypatch.setattr(origin, "_decode", counted)
+    for session in ("now", "before-3", "now"):
+        hears(session)
+    deciding.close()
+
+    assert len(decoded) == 5  # its own of `before-3`; those of today, of which `now` has one
+    assert sum(b"an earlier start" in data for data in decoded) == 1
 
 
 def test_a_session_is_continued_neither_from_above_its_client_nor_from_below_another(
