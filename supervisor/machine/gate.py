@@ -115,7 +115,7 @@ class GateKeeper:
         """The asynchronous checks of a proposal have answered."""
         proposal = self._by_key.get(key)
         if proposal is not None and proposal.answer is None:
-            self._reserve(proposal, answers)
+            self._reserve_requested(proposal, answers)
 
     def answered(self, approval_id: str, answer: ApprovalAnswer, tool_input: dict[str, Any] | None = None) -> None:
         held = self.held_calls.answered(approval_id, answer)
@@ -128,7 +128,7 @@ class GateKeeper:
             declined = UNASKED if answer.by == SUPERVISOR else DECLINED
             self._deny(held.proposal, "approval_denied", answer.tell_model or _model_text(held.request, declined))
         elif held.made_exact(tool_input):
-            self._reserve(held.proposal)
+            self._reserve_requested(held.proposal)
         else:
             self._deny(held.proposal, "input_unknown", UNKNOWN.format(held.request.call.name))
 
@@ -159,8 +159,6 @@ class GateKeeper:
         """Decide, after the asynchronous checks have answered and then, for a shared budget, the store: it comes
         last, and once, because a reservation counts for other runs at once.
         """
-        if not self._is_requested(proposal):
-            return
         if self._budgets is None:
             self._decide(proposal, answers)
         elif answers is None and (needed := self.state.monitor.checks_of(proposal.call)):
@@ -172,6 +170,11 @@ class GateKeeper:
 
     def _run_checks(self, proposal: Proposal, checks: tuple[AsyncCheck, ...]) -> None:
         self.state.outbox.at_once(RunChecks(key=proposal.key, call=proposal.call, checks=checks))
+
+    def _reserve_requested(self, proposal: Proposal, answers: Mapping[str, Any] | None = None) -> None:
+        """Go on with a call that has waited, once it is on record as requested."""
+        if self._is_requested(proposal):
+            self._reserve(proposal, answers)
 
     def _on_reserved(self, key: int) -> None:
         proposal, answers = self._by_key.get(key), self._checked.pop(key, None)
