@@ -177,8 +177,8 @@ class Counting:
         """What a later client has used since its last report: its own totals are not the run's."""
         figures = {name: count for name in FIGURES if (count := getattr(event, name)) is not None}
         if event.scope == "cumulative":
-            # sums of fractions of a USD: a total told twice is no step back
-            figures = {name: round(count - self._reported[name], 12) for name, count in figures.items()}
+            # a total that falls adds nothing; fractions of a USD are rounded, so that one told twice is no step back
+            figures = {name: max(0, round(count - self._reported[name], 12)) for name, count in figures.items()}
             event = replace(event, scope="delta", **figures)
         self._reported.update(figures)
         return event

@@ -263,6 +263,17 @@ async def test_rounding_of_a_later_agents_cost_is_not_a_fall(second: list[Any]) 
     assert result.usage.cost_usd == pytest.approx(second[-1].cost_usd)
 
 
+async def test_a_total_of_a_later_agent_that_falls_counts_as_it_does_without_a_fallback() -> None:
+    """What was counted stays counted, and the next total counts from there. The run goes on."""
+    reports = [ev.TokenUsageUpdated(input_tokens=171, cost_usd=0.5), total(80, 0.25), total(284, 1.0)]
+    alone = await run_once(FakeAdapter(reports), "go", policies=())
+    fallback = FallbackAdapter([FakeAdapter([Crash(GONE)]), FakeAdapter(reports)])
+    later = await run_once(fallback, "go", policies=())
+
+    assert (alone.usage.input_tokens, alone.usage.cost_usd) == (284, 1.0)
+    assert (later.usage, later.status) == (alone.usage, "completed")
+
+
 async def test_its_capabilities_are_those_that_all_members_have() -> None:
     """Preflight gets the weakest. A tool that two members have has the inputs of both."""
     read = tool("read", "read", path="$.file_path")
