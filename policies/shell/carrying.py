@@ -158,7 +158,7 @@ _HARMLESS: Mapping[str, str] = {
     "log no-input proxy cert use-feature src hash-algorithm algorithm",
     "pylint": "Evh defjrs= errors-only verbose help version disable enable fail-under fail-on exit-zero jobs "
     "recursive output-format output reports score ignore ignore-patterns ignore-paths max-line-length msg-template "
-    "py-version persistent list-msgs confidence good-names from-stdin evaluation",
+    "py-version persistent list-msgs confidence good-names from-stdin",
     "pyright basedpyright": "hpvw = help version verbose stats outputjson level project watch skipunannotated "
     "warnings verifytypes pythonversion pythonplatform threads dependencies ignoreexternal createstub",
     "cargo": "qvVhrnied jpFZ= release verbose quiet version help package workspace all exclude lib bin bins example "
@@ -217,7 +217,7 @@ _CARRYING = {
         ("unittest", "unittest.__main__"),
         Carries(words=rf"({'|'.join(sorted(sys.stdlib_module_names))})\..*|{_FED}", written=True),
     ),
-    "xmllint": Carries(long="--shell", written=True),
+    "xmllint": Carries(words="--?shell", written=True),
     **dict.fromkeys(
         ("tar", "gtar", "bsdtar"),
         Carries(
@@ -252,7 +252,7 @@ _CARRYING = {
         words=r".*\.lua|lua|--(pdf|latex)-engine.*",
     ),
     "nmap": Carries(words=r"-s\w*C\w*|-A|--?(sc|dat|serv|inter).*"),
-    "deno": Carries(words="(.*=)?data:.*", written=True),
+    **dict.fromkeys(("deno", "bun", "vitest"), Carries(words="(.*=)?data:.*", written=True)),
     **dict.fromkeys(("tshark", "wireshark"), Carries(letters="X")),
     **dict.fromkeys(
         split("tex latex pdftex pdflatex xetex xelatex luatex lualatex"),

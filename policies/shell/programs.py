@@ -205,7 +205,9 @@ _PYTHONS = re.compile(r"(c?python|pypy|graalpy)?[\d.@+<>=,~!*-]*")
 _ASK_FOR_PYTHON = {
     **dict.fromkeys(("uv", "uvx"), re.compile("--python(?:=(.*))?|-p(.*)|pin|find", re.DOTALL)),
     "virtualenv": re.compile("--(?:py[thon]*|try[a-z-]*)(?:=(.*))?|-p(.*)", re.DOTALL),
-    **dict.fromkeys(("pdm", "pipenv", "pipx"), re.compile("--(?:py[thon]*|pip-a[rgs]*)(?:=(.*))?", re.DOTALL)),
+    **dict.fromkeys(
+        ("pdm", "pipenv", "pipx"), re.compile("--(?:py[thon]*|(?:extra-)?pip-a[rgs]*)(?:=(.*))?", re.DOTALL)
+    ),
 }
 """Programs that run the Python that an option of theirs names, which may be any program."""
 
@@ -348,10 +350,15 @@ def _verb(name: str, arguments: Sequence[Word]) -> list[Nested] | None:
 
 def _reads_input(arguments: Sequence[Word], *, runs: bool) -> bool:
     """Whether the first word that is no option is the input; or may be, where the program `runs` the file."""
-    first = next((word for word in arguments if not re.match("-.", word.text or "")), None)
-    if first is None:
+    rest = list(arguments)
+    while rest and re.match("-.", rest[0].text or ""):
+        rest.pop(0)
+        if rest and not runs and (rest[0].text or "").isdigit():  # `bun test --timeout 5`
+            rest.pop(0)
+    if not rest:
         return False
-    return runs if first.text is None else first.text == "-" or ON_INPUT.fullmatch(first.text) is not None
+    text = rest[0].text
+    return runs if text is None else text == "-" or ON_INPUT.fullmatch(text) is not None
 
 
 def _make(arguments: Sequence[Word]) -> list[Nested]:
