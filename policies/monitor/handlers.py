@@ -148,8 +148,11 @@ def usage(on: MonitorState, event: ev.TokenUsageUpdated) -> list[Violation]:
 
 
 def approval_requested(on: MonitorState, event: ev.ToolApprovalRequested) -> None:
-    """Mark a call as pending approval."""
+    """Mark a call as pending approval, and the limits that ask as reported."""
     call = on.calls.get(event.tool_call_id)
+    for violation in event.violations:
+        if violation.get("kind") in LIMITS:
+            _mark_reported(on, violation.get("policy"), violation["kind"])
     if call is not None and call.status in UNDECIDED and event.held:
         call.status, call.approval = HELD, event.approval_id
         for violation in event.violations:
@@ -163,6 +166,9 @@ def granted(on: MonitorState, event: ev.ToolApprovalGranted) -> None:
     """
     id, digest = event.tool_call_id, event.input_digest
     call = on.calls.get(id)
+    for policy, name in event.asking:
+        if name in LIMITS:
+            _mark_reported(on, policy, name)
     if not digest:
         return
     if call is None:
@@ -195,9 +201,14 @@ def violated(on: MonitorState, event: ev.PolicyViolated) -> None:
     if rule is not None and rule.kind == event.kind and not (waits or event.at_end or rule.machine.denies_none):
         on.session.violated |= {rule.id}
     if event.kind in LIMITS:
-        for number, entry in enumerate(on.program.limits.entries):
-            if entry.name == event.kind and entry.policy == event.policy:
-                on.session.limits.reported |= {number}
+        _mark_reported(on, event.policy, event.kind)
+
+
+def _mark_reported(on: MonitorState, policy: str | None, name: str) -> None:
+    """Note that a limit was reported, as it is once in a run."""
+    for number, entry in enumerate(on.program.limits.entries):
+        if entry.name == name and entry.policy == policy:
+            on.session.limits.reported |= {number}
 
 
 def warned(on: MonitorState, event: ev.BudgetWarned) -> None:

@@ -11,7 +11,7 @@ import pytest
 from anyio.lowlevel import checkpoint
 from supervised import OPEN, Before
 
-from proctor.policies import Check, Deny, Limits, Policy, ToolCall, compile_policy, merge_policies
+from proctor.policies import Check, Deny, Limit, Limits, Policy, ToolCall, compile_policy, merge_policies
 from proctor.policies import events as ev
 from proctor.policies.events.run_context import Capabilities, RunContext
 from proctor.supervisor import GateAnswer, MemoryStore, Supervisor, run_once
@@ -144,6 +144,26 @@ def test_a_pending_call_whose_id_another_used_meanwhile_is_requested_again_on_re
     assert run.answers() == answers
     assert len([event for event in run.recorded if isinstance(event, ev.ToolCallRequested)]) == 2
     assert replayed.snapshot() == run.machine.monitor.snapshot()
+
+
+def test_a_limit_that_asks_for_an_approval_is_reported_once_also_in_a_run_that_was_replayed() -> None:
+    """The request says so: its violation is only on record if the call is denied."""
+    policy = Policy(name="p", limits=Limits(max_tool_calls=Limit(max=1, action="request_approval")))
+    compiled = compile_policy(merge_policies([policy]))
+    identity = RunIdentity(run_id="r", session_id="s", provider="x")
+    machine, recorded = RunMachine(identity, compiled.monitor(RunContext())), list[ev.Event]()
+    unasked = ev.ToolCallStarted(tool_call_id="unasked", tool_name="read")
+    machine.handle(interface.Begin(now_ms=1, prompt="go"))
+    for key in (1, 2):
+        machine.handle(interface.Proposed(now_ms=1, key=key, call=ToolCall(id=f"c{key}", name="read")))
+        recorded += machine.drain_record()
+    again = RunMachine.resume(identity, compiled.monitor(RunContext()), recorded)
+    found = []
+    for each in (machine, again):
+        each.handle(interface.Reported(now_ms=2, event=unasked))
+        found.append([event.type for event in each.drain_record()])
+
+    assert found == [["tool_call_started"]] * 2
 
 
 @pytest.mark.parametrize("kind", ["checked", "held"])
