@@ -193,9 +193,21 @@ def _planted(connection: Connection) -> Iterator[tuple[str, str]]:
     with closing(sqlite3.connect(":memory:")) as new:
         for statement in schema.statements(schema.SQLITE):
             new.execute(statement)
-        made = set(new.execute(_MADE))
-    found = set(connection.execute(_MADE))
+        made = set(map(_made, new.execute(_MADE)))
+    found = set(map(_made, connection.execute(_MADE)))
     return ((kind, name) for kind, name, _ in sorted(found ^ made))
+
+
+def _made(row: tuple[str, str, str]) -> tuple[str, str, tuple[str, ...]]:
+    """What a store has, and the statement that made it, the columns of a table sorted: a migrated store has new ones
+    last.
+    """
+    kind, name, statement = row
+    if kind != "table":
+        return kind, name, (statement,)
+    begin, _, rest = statement.partition("(")
+    columns, _, end = rest.rpartition(")")
+    return kind, name, (begin, *sorted(column.strip() for column in columns.split(",")), end)
 
 
 def _records(connection: sqlite3.Connection) -> Iterator[StoredRecord]:

@@ -6,8 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from stored_rows import in_store
 
+from proctor.adapters.stores.audit.audit import audited
 from proctor.adapters.stores.tables import schema
+from proctor.policies.events import MessageReceived
+from proctor.supervisor import Store
 from proctor.supervisor.ports.stored_types import RunInfo
 from proctor.supervisor.store.records import COUNTERS
 
@@ -33,6 +37,10 @@ def made(*statements: str) -> dict[str, Any]:
         }
 
 
+async def write(store: Store) -> None:
+    await store.append([MessageReceived(session_id="s")])
+
+
 def test_a_migrated_store_has_the_tables_of_a_new_one() -> None:
     """If not: a column, a table or an index is new, and `MIGRATIONS` has no step for it."""
     first = [statement for statement in FIRST.read_text().splitlines() if not statement.startswith("--")]
@@ -47,6 +55,21 @@ def test_a_new_store_is_not_migrated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(schema, "MIGRATIONS", (("ALTER TABLE runs ADD COLUMN calls int",),))
 
     assert made(*schema.statements(schema.SQLITE)) == new
+
+
+def test_an_audit_finds_a_migrated_store_intact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its newest column stands last, and elsewhere in a new store."""
+    path = tmp_path / "s.db"
+    in_store(path, write)
+    tables = [
+        table._replace(columns={"colour": "text", **table.columns}) if table.name == "runs" else table
+        for table in schema.TABLES
+    ]
+    monkeypatch.setattr(schema, "TABLES", tables)
+    monkeypatch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, ("ALTER TABLE runs ADD COLUMN colour TEXT",)))
+    in_store(path, write)
+
+    assert audited(path).findings == ()
 
 
 @pytest.mark.parametrize("counter", COUNTERS.values())
