@@ -155,6 +155,8 @@ class Budgets:
                 self._record_answer(line, answer, granted=False, calls_wait=bool(waiting))
         self._starting = False
         self._release_waiting(waiting, answers)
+        if self._awaiting:
+            return  # a call that an earlier approval covers has asked again, for all that wait
         if self._waiting and not self._is_over and self._must_reserve():
             self._reserve()  # for all that wait at once
             return

@@ -10,6 +10,7 @@ from supervised import around
 from proctor.policies import Deny, Policy, PolicyViolationError, Price, RunContext, compile_policy, merge_policies
 from proctor.policies import events as ev
 from proctor.policies.limits import Budget, BudgetAccount, Limit, Limits
+from proctor.policies.policy import Approval
 from proctor.supervisor import MemoryStore, RunResult, StoreError, Supervisor, run_once
 from proctor.supervisor.control.ownership import reap
 from proctor.supervisor.errors import StoreErrorKind
@@ -50,6 +51,27 @@ async def left(store: MemoryStore) -> list[tuple[float, float, float]]:
 
 def of(result: RunResult, *types: type[ev.Event]) -> list[Any]:
     return [event for event in result.events if isinstance(event, types)]
+
+
+async def test_calls_at_once_that_an_earlier_approval_covers_all_run() -> None:
+    """Each reserves again once its approval is on record, while the others of the first reservation are decided."""
+
+    async def for_the_session(request: ApprovalRequest) -> ApprovalAnswer:
+        return ApprovalAnswer(granted=True, by="ana", scope="session", input_digest=request.input_digest)
+
+    calls = Budget(name="calls", max_tool_calls=50)
+    asks = Policy(
+        name="org",
+        budgets=(calls,),
+        approval=Approval(scope="session"),
+        tool_rules=[Deny(["write"], action="request_approval")],
+    )
+    at_once = Together(tuple(Ask(name="write", id=f"at once {n}") for n in range(4)))
+    steps = [Ask(name="write", id="first"), at_once]
+    result = await ran(MemoryStore(), steps, stack=[asks], approver=for_the_session)
+
+    assert result.status == "completed"
+    assert len(of(result, ev.ToolCallCompleted)) == 5
 
 
 async def test_usage_of_runs_is_added_and_no_reservation_remains() -> None:
