@@ -238,6 +238,7 @@ class Grammar:
         self._shell: Shell = shell
         self._collector = collector
         self._depth = depth
+        self._substitutions = 0
         self.scan = Scanner(
             text, shell, substitution=self._substitution, backquoted=self._backquoted, dynamic=collector.dynamic
         )
@@ -273,8 +274,10 @@ class Grammar:
         self._check_no_document()
         at = self._collector.mark()
         self._deeper()
+        self._substitutions += 1
         self._list()
         self._close(")")
+        self._substitutions -= 1
         self._depth -= 1
         if fed:
             self._collector.fed(at)
@@ -294,6 +297,8 @@ class Grammar:
             self.scan.skip_blanks()
             if self.scan.peek(2) in (";;", ";&"):
                 return
+            if self._substitutions and self._redirections.pending and self.scan.peek() in ("&", ";"):
+                self.scan.fail("bash takes a command behind a here-document in a substitution for words of another")
             if not (self.scan.accept(";") or self.scan.accept("&") or self.scan.peek() == "\n"):
                 return
 
