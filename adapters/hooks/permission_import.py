@@ -157,7 +157,8 @@ def _stops(each: Permission, kept: Sequence[Permission]) -> list[dict[str, Any]]
         return [*_stopped(each)]
     words = list(filter(None, map(_words, later)))
     but: list[Any] = [{"path": "$.command", "runs": words}] if words else []
-    but += [condition for one in later for part in _allowed(one) for condition in part.get("where", [])]
+    met = [part["where"] for one in later for part in _allowed(one) if "where" in part]
+    but += [where[0] if len(where) == 1 else {"not": [{"not": where}]} for where in met]
     return [{"tool": [*each.tools], **({"where": [{"not": [{"any_of": but}]}]} if but else {})}]
 
 
@@ -180,7 +181,11 @@ def _allowed(each: Permission) -> Iterator[dict[str, Any]]:
     elif each.about == "path":
         folder = re.sub(r"(^|/)\*\*$", "", each.pattern) or "."
         if not re.search(r"[*?\[{]", folder):
-            yield {"tool": tool, "where": [{"path": "$.path", "within": folder}]}
+            where: list[dict[str, Any]] = [{"path": "$.path", "within": folder}]
+            if folder != each.pattern and re.search(r"[^/.~]", name := folder.rsplit("/", 1)[-1]):
+                itself = rf"(^|/){re.escape(name)}[/.]*$"  # `src/**` is what is in `src`
+                where.append({"not": [{"path": "$.path", "regex": itself}]})
+            yield {"tool": tool, "where": where}
     elif each.about == "url":
         regex = rf"(?i)^https?://{re.escape(each.pattern)}(:\d+)?([/?#]|$)"
         yield {"tool": tool, "where": [{"path": "$.url", "regex": regex}]}

@@ -61,6 +61,17 @@ def answer(text: str, name: str, value: str) -> str:
     return {"allow": "allow", "request_approval": "ask"}.get(monitor.propose(call).action, "deny")
 
 
+@pytest.mark.parametrize(("path", "decision"), [("src/a", "allow"), ("src", "ask"), ("/w/./src/", "ask")])
+@pytest.mark.parametrize("agent", ["claude", "opencode"])
+def test_a_folder_is_not_one_of_its_files(home: Path, agent: str, path: str, decision: str) -> None:
+    """`src` may be written as a file."""
+    work = home.parent / "work"
+    written(work / ".claude/settings.json", {"permissions": {"allow": ["Edit(src/**)"]}})
+    written(work / "opencode.json", {"permission": {"edit": {"*": "ask", "src/*": "allow"}}})
+
+    assert answer(policy_text(read_permissions(agent)), "edit", path) == decision
+
+
 CLAUDE = {
     "permissions": {"allow": ["Bash(git status:*)", "Bash(npm run test)", "Bash(git * main)", "Edit(src/**)",
         "WebFetch(domain:docs.python.org)", "mcp__github", "Skill(pdf)", "Write(docs/**)"],
