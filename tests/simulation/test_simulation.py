@@ -16,16 +16,16 @@ from .world import simulate
 SEEDS = int(os.environ.get("PROCTOR_LONG", "0")) or 2_000
 SHARES = 3
 FOUND = {
-    "a start is not one unit": (106, 200),
-    "a cancel of a starting run is lost": (32, 100),
+    "a start is not one unit": (32, 200),
+    "a cancel of a starting run is lost": (70, 100),
     "an append is stored twice": (27, 100),
     "an end is never written": (27, 100),
     "a reservation of a dead owner is lost": (195, 200),
     "a failed start keeps its session": (14, 100),
     "a settlement that failed is not made": (60, 100),
-    "a worker asks without end": (323, 500),
-    "an agent says that its record was pruned": (10, 100),
-    "a fallback repeats a call that ran": (3, 100),
+    "a worker asks without end": (451, 500),
+    "an agent says that its record was pruned": (88, 100),
+    "a fallback repeats a call that ran": (7, 100),
     "a run that waits for others keeps its place": (2, 100),
 }
 """A seed that found the fault when last checked, and the number of seeds within which one does."""
