@@ -238,16 +238,19 @@ def test_a_call_denied_by_a_timeout_is_not_recorded_as_allowed(hasty: HookProces
 def test_a_daemon_that_exits_answers_the_hooks_it_has_read(hooked: HookProcesses) -> None:
     """The clients gave each hook a socket as its input, so no other process can read it again."""
     ending = (
-        "daemon.LOOK_S = 0.05; needed = daemon._Daemon._needed;"
-        " daemon._Daemon._needed = lambda self: needed(self) or print(file=open('ends', 'w'))"
+        "daemon.LOOK_S = 0.05; needed = daemon._Daemon._needed; daemon._Daemon._check = lambda self: None;"
+        " daemon._Daemon._needed = lambda self:"
+        " print(sum(each.is_alive() for each in self._attending), file=open('attending', 'w'))"
+        " or needed(self) or print(file=open('ends', 'w'))"
     )
-    with served(hooked, ending) as daemon:
+    attending = hooked.place / "attending"
+    with served(hooked, ending):
         assert [hook_on_a_socket(hooked, call(id)).wait(PATIENCE_S) for id in ("t1", "t2")] == [0, 0]
+        wait_until(lambda: attending.read_text() == "0\n")
         other = sqlite3.connect(hooked.store, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
-        threads = psutil.Process(daemon.pid).num_threads()
         hooks = [hook_on_a_socket(hooked, {**call(id), "hook_event_name": "PostToolUse"}) for id in ("t1", "t2")]
-        wait_until(lambda: psutil.Process(daemon.pid).num_threads() == threads + 2)
+        wait_until(lambda: attending.read_text() == "2\n")
         (hooked.place / "socket").unlink()
         wait_until((hooked.place / "ends").exists)
         other.close()
