@@ -242,12 +242,11 @@ async def claimed(request: LaunchRequest, services: Services, *, created: bool) 
     """
     store = services.store
     actor, begin = await launched(request, services)
-    await _check_unblocked(store, request, begin)
+    await answered(partial(_check_unblocked, store, request, begin))
     info = await _claim(request, services, created=created)
     try:
-        await _check_unblocked(store, request, begin)  # a command from here on finds this run
         for _ in range(_TRIES):
-            if await answered(partial(store.last_seq, info.session_id)) == actor.seq:
+            if await answered(partial(_last_seq, store, request, begin)) == actor.seq:
                 break
             actor, begin = await launched(
                 request, services
@@ -261,12 +260,18 @@ async def claimed(request: LaunchRequest, services: Services, *, created: bool) 
         raise
 
 
+async def _last_seq(store: Store, request: LaunchRequest, begin: Begin) -> int:
+    """The latest seq of a claimed run's session, after a check for freezes: a command from here on finds the run."""
+    await _check_unblocked(store, request, begin)
+    return await store.last_seq(request.info.session_id)
+
+
 async def _check_unblocked(store: CommandQueue, request: LaunchRequest, begin: Begin) -> None:
     """Raises StartsBlockedError if starts of runs like this are frozen."""
     context = begin.metadata["context"]
     about = {"tenant": context.get("tenant"), "labels": context.get("labels")}
     run = request.info
-    block = block_of(await answered(store.blocks), run_id=run.run_id, session_id=run.session_id, **about)
+    block = block_of(await store.blocks(), run_id=run.run_id, session_id=run.session_id, **about)
     if block is not None:
         raise StartsBlockedError(block)
 
