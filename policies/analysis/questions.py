@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
 import msgspec
 
-from ..errors import PolicyError, wrong_type
+from ..errors import PolicyError, Violation, wrong_type
 from ..events.run_context import PORTABLE, RunContext, Tool
 from ..language.conditions import Condition, all_in
 from ..language.facts import NoCall
@@ -20,7 +20,7 @@ from ..monitor.compiled_policy import CompiledPolicy, compile_policy
 from ..policy import SCOPES, Approval, Deny, Policy, members_of, virtual_tools_of
 from ..rules.python_check import CheckMachine
 from ..stack.clauses import Clause
-from ..stack.merge import checked_stack, merge_policies
+from ..stack.merge import BudgetEntry, LimitEntry, checked_stack, merge_policies
 from ..values.globs import is_plain
 from ..values.json_values import text_of
 from ..values.paths import path_steps
@@ -29,7 +29,6 @@ from .components import LEVELS, WARN, Standard
 from .findings import Proved, Refuted, Unknown
 from .played_rule import PlayedRule, Setting, Side
 from .refinement import Implication, NothingCertificate, PropertyPart, implied
-from .replaying import Replayed
 from .values import are_covered, atoms_of, candidates, depend_on_directories, documents, is_member, literals
 
 PLACES: tuple[dict[str, str], ...] = ({}, {"workspace": "/workspace", "home": "/home/user"})
@@ -192,7 +191,7 @@ class Inquiry(NamedTuple):
 class Direction:
     """The search for a session that a stack allows and that does not keep a policy; part by part of the policy.
 
-    `refuted` is the shortest that was found: what it breaks, by name, and where.
+    `refuted` is the shortest that was found, and in which context.
     """
 
     def __init__(self, inquiry: Inquiry, property: Policy, standard: Standard, words: str = "") -> None:
@@ -200,9 +199,9 @@ class Direction:
         self._name = _distinct_name(property, inquiry.stack)
         self._work = inquiry.work
         self._found: list[Implication] = []
-        self._open: list[tuple[Setting, str, PropertyPart]] = []
+        self._open: list[tuple[Setting, PropertyPart]] = []
         self._ended: list[Implication] = []
-        self.refuted: tuple[Implication, str, RunContext] | None = None
+        self.refuted: tuple[Implication, RunContext] | None = None
         table = [each for each in inquiry.tools or () if isinstance(each, Tool)]
         programs = [compile_policy(policy, tools=table) for policy in (inquiry.stack, property)]
         given = inquiry.tools and tuple(each for each in inquiry.tools if isinstance(each, str) or not each.is_family)
@@ -214,7 +213,7 @@ class Direction:
             setting = Setting(mine, other.program, context, stated, given, inquiry.work, standard)
             if (nothing := NothingCertificate(other, standard)).holds():
                 self._found.append(Implication("proved", "", certificate=nothing))
-            self._open += [(setting, id, each) for id, each in _parts_of(setting, other)]
+            self._open += [(setting, each) for each in _parts_of(setting, other)]
         if gap:
             self._found.append(Implication("unknown", gap))
         self._found += [Implication("proved", "", bounded=(each,)) for each in _bounds(inquiry, every)]
@@ -230,19 +229,19 @@ class Direction:
         found is found; then of the `rest`.
         """
         todo, self._open, self._ended = self._open, [], []
-        for n, (setting, id, part) in enumerate(todo):
+        for n, (setting, part) in enumerate(todo):
             deepest = None if self.refuted is None else self.refuted[0].length - 1
             if deepest is not None and deepest < 0:
                 return
             with self._work.share(len(todo) - n if rest else 4 * len(todo)):
                 got = implied(setting, part, deepest)
             if got.ended:
-                self._open.append((setting, id, part))
+                self._open.append((setting, part))
                 self._ended.append(got)
             else:
                 self._found.append(got)
             if got.verdict == "refuted":
-                self.refuted = (got, id, setting.context)
+                self.refuted = (got, setting.context)
 
     def answer(self) -> Proved | Refuted | Unknown:
         found = [*self._found, *self._ended]
@@ -251,12 +250,13 @@ class Direction:
         )
         unknown = next((each for each in found if each.verdict == "unknown"), None)
         if self.refuted is not None:
-            got, id, context = self.refuted
+            got, context = self.refuted
             assert got.replayed is not None
+            assert got.replayed.found is not None
             if unknown is not None:
                 explored["bounded"].append(NOT_SHORTEST)
             return Refuted(
-                reason=self._breach(got.replayed, id),
+                reason=self._breach(got.replayed.session, got.replayed.found),
                 session=got.replayed.session,
                 events=got.replayed.events,
                 context=msgspec.to_builtins(context),
@@ -268,16 +268,14 @@ class Direction:
         certificates = [each.certificate for each in found if each.certificate is not None]
         return Proved(reason=proof, explored=explored, certificates=certificates)
 
-    def _breach(self, replayed: Replayed, id: str) -> str:
+    def _breach(self, session: Sequence[Mapping[str, Any]], found: Violation) -> str:
         """What a session breaks of the policy, in words."""
-        at_end = ", at the end" if replayed.at_end else ""
-        actual = replayed.found.message if replayed.found else ""
-        id = replayed.found.rule if replayed.found else id
-        held = replayed.session and replayed.session[-1]["decision"] == "request_approval"
-        words = self._standard.widened if held and not at_end and self._standard.widened else self._words
+        at_end = ", at the end" if found.at_end else ""
+        held = session and session[-1]["decision"] == "request_approval"
+        words = self._standard.widened if held and not found.at_end and self._standard.widened else self._words
         broken = "breaks" if self._standard.strict else "is denied by"
         says = words or f"a session that `{self._stack.name}` allows {broken} {self._name}"
-        return f"{says}: rule `{id}`{at_end}: {actual}"
+        return f"{says}: rule `{found.rule}`{at_end}: {found.message}"
 
 
 def read_selector(selector: Any) -> Deny:
@@ -362,15 +360,13 @@ def _wider_approvals(stack: Policy, property: Policy) -> str:
     return ""
 
 
-def _parts_of(setting: Setting, property: Side) -> Iterator[tuple[str, PropertyPart]]:
+def _parts_of(setting: Setting, property: Side) -> Iterator[PropertyPart]:
     """The parts of a property that have to be implied: its rules, and the limits and budgets that matter."""
-    yield from property.rules.items()  # whatever its action: a finding may have its own, as an approval has
-    for entry in property.limits:
+    yield from property.rules.values()  # whatever its action: a finding may have its own, as an approval has
+    figures: tuple[LimitEntry | BudgetEntry, ...] = (*property.limits, *property.program.budgets.entries)
+    for entry in figures:
         if setting.standard.strict or LEVELS[entry.action] > WARN:
-            yield entry.name, entry
-    for budget in property.program.budgets.entries:
-        if setting.standard.strict or LEVELS[budget.action] > WARN:
-            yield budget.id, budget
+            yield entry
 
 
 def _together(figures: Iterable[dict[str, Any]]) -> dict[str, Any]:

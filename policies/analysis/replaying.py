@@ -45,17 +45,19 @@ Ended: TypeAlias = Violation | Literal[False] | None
 class Replayed(NamedTuple):
     """The outcome of a session on the monitors.
 
-    `broken`: it ends in what the property finds. `session` are its calls, as an answer shows them, `events` what
-    happened. `denying` are the rules of the stack, and limits by name, that denied a call or asked about it; `found`
-    the violation of the property.
+    `session` are its calls, as an answer shows them, `events` what happened. `denying` are the rules of the stack,
+    and limits by name, that denied a call or asked about it; `found` the violation of the property that it ends in.
     """
 
-    broken: bool
     session: list[dict[str, Any]]
     events: list[ev.Event]
     denying: tuple[str, ...] = ()
     found: Violation | None = None
-    at_end: bool = False
+
+    @property
+    def broken(self) -> bool:
+        """Whether the property is broken."""
+        return self.found is not None
 
 
 def replay(steps: Sequence[SessionStep], setting: Setting, stack: Program | None = None) -> Replayed:
@@ -118,11 +120,11 @@ class _Replay:
                 continue
             if found and self.before:
                 self.session.append(nothing_called(*self.before) | {"turn": self.turn, "run": self.run_number})
-            return self._replayed(found or None, at_end=step.kind == "finish")
+            return self._replayed(found or None)
         return self._replayed()
 
-    def _replayed(self, found: Violation | None = None, *, at_end: bool = False) -> Replayed:
-        return Replayed(found is not None, self.session, self.events, tuple(self.denying), found, at_end)
+    def _replayed(self, found: Violation | None = None) -> Replayed:
+        return Replayed(self.session, self.events, tuple(self.denying), found)
 
     def _both(self, event: ev.Event) -> tuple[list[Violation], list[Violation]]:
         self.events.append(event)
@@ -325,7 +327,7 @@ def replay_amount(limit: LimitEntry, setting: Setting) -> Replayed:
             caps[entry.name] = min(caps.get(entry.name, entry.limit.max), entry.limit.max)
     idle = min((e.limit.max for e in entries if e.name == "max_idle_ms"), default=0)
     passed = [e.limit.max for e in entries if e.action == "deny" and e.limit.max < limit.limit.max]
-    got = Replayed(False, [], [])
+    got = Replayed([], [])
     for used in [*_ways_to_use(limit, caps, idle), *([_first_past(limit, max(passed))] if passed else [])]:
         got = _Replay(setting).use(limit, used)
         if got.broken:
