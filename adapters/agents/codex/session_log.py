@@ -481,17 +481,27 @@ class CodexUsageLog(UsageLog):
 def without_subagents(paths: Iterable[Path]) -> list[Path]:
     """These files, without those that are read as part of another one of them."""
     given = list(paths)
-    below = {log for main in given for log in _beside(main)}
-    return [path for path in given if path not in below]
+    mains = {(path.parent, path.stem[-_ID:]): path.name for path in sorted(given, reverse=True) if _is_rollout(path)}
+    return [path for path in given if path.name <= mains.get((path.parent, _owner_of(path)), path.name)]
 
 
 def _beside(main: Path) -> list[Path]:
     """The rollouts of the threads that a session started, in its folder."""
-    if not main.name.startswith("rollout-"):
-        return []
-    with suppress(EventError):
-        return sorted(_threads(main, main.parent))
-    return []
+    session = main.stem[-_ID:]
+    logs = main.parent.glob("rollout-*.jsonl") if _is_rollout(main) else ()
+    return sorted(log for log in logs if log.name > main.name and _owner_of(log) == session)
+
+
+def _is_rollout(path: Path) -> bool:
+    return path.name.startswith("rollout-")
+
+
+def _owner_of(log: Path) -> str:
+    """The session that a rollout names in its first line; "" for any other file."""
+    if _is_rollout(log) and log.suffix == ".jsonl":
+        with suppress(EOFError, EventError):
+            return _session_of(log) or ""
+    return ""
 
 
 def _threads(main: Path, folder: Path) -> Iterator[Path]:

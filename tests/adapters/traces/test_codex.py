@@ -268,6 +268,16 @@ def test_a_session_is_read_with_its_subagents(
     assert [each.events for each in read_sessions([path, below])] == [session.events]
 
 
+def test_an_unreadable_file_beside_a_session_hides_none_of_its_subagents(write: Callable[..., str]) -> None:
+    path = write(line("session_meta", session_id=MAIN, id=MAIN), name=f"rollout-2026-01-01T00-00-00-{MAIN}.jsonl")
+    below = write(*AGENTS_LINES, name=f"rollout-2026-01-01T00-00-01-{AGENT}.jsonl")
+    write("cut", name="rollout-2026-01-01T00-00-02.jsonl")
+    (session,) = read_sessions([path, below])
+
+    calls = [event for event in session.events if isinstance(event, ev.ToolCallStarted)]
+    assert [call.tool_call_id for call in calls] == ["below"]
+
+
 def test_the_prompt_of_a_subagent_that_is_read_alone_is_not_the_users(read_one: Callable[..., TraceSession]) -> None:
     session = read_one(*AGENTS_LINES)
 
