@@ -289,10 +289,6 @@ def test_a_command_is_what_an_alias_of_the_users_shell_makes_of_it(governed: Any
     calls = [api.bash(command) for command in commands]
     api.say(*(api.reply(call) for call in calls), api.reply(api.text("done")))
     governed.run()
-    print(
-        [x[0][:300] for x in stored_rows(governed.store, "SELECT data FROM events ORDER BY position")],
-        [str(r["messages"][-1])[:300] for r in api.requests],
-    )
     results = [governed.tool_results()[call["id"]] for call in calls[1:]]
     api.say(api.reply(again := api.bash("t")), api.reply(api.text("done")))
     governed.run()
