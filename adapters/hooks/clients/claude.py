@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from heapq import nlargest
@@ -227,13 +227,18 @@ def ended(log: str, call_ids: Collection[str], is_whole: bool) -> dict[str, bool
     of a session and of its subagents. Once hooks have told all they will, any other that has a result has run, too.
     """
     found: dict[str, bool] = {}
-    marks = (*_MARKS, *(call_id.encode() for call_id in call_ids if is_whole))
+    for row in _results(log, *_MARKS, *(call_id.encode() for call_id in call_ids if is_whole)):
+        if is_whole or row.is_end:
+            found |= {part.tool_use_id: row.ran or not row.is_end for part in row.message.content}
+    return {call_id: found[call_id] for call_id in call_ids if call_id in found}
+
+
+def _results(log: str, *marks: bytes) -> Iterator[_LogRow]:
+    """The results of calls that have one of these, at the ends of the logs of a session and of its subagents."""
     below = nlargest(_MOST_LOGS, logs_below(Path(log)), key=_changed_at) if log else ()
     for path in (Path(log), *below):
-        for line in messages.log_lines(str(path), *marks, last=_END):
-            if (row := _row(line)) is not None and (is_whole or row.is_end):
-                found |= {part.tool_use_id: row.ran or not row.is_end for part in row.message.content}
-    return {call_id: found[call_id] for call_id in call_ids if call_id in found}
+        rows = map(_row, messages.log_lines(str(path), *marks, last=_END))
+        yield from (row for row in rows if row is not None)
 
 
 def _changed_at(path: Path) -> float:
@@ -286,11 +291,9 @@ def hook_answered(log: str, call_id: str) -> bool:
     """Whether a hook has answered the question about a call that is over, and not its person."""
 
     def answered() -> bool | None:
-        for path in (Path(log), *logs_below(Path(log))) if log else ():
-            for line in messages.log_lines(str(path), call_id.encode(), last=_END):
-                if (row := _row(line)) and any(part.tool_use_id == call_id for part in row.message.content):
-                    return row.by_hook
-        return None
+        rows = _results(log, call_id.encode())
+        of_call = (row for row in rows if any(part.tool_use_id == call_id for part in row.message.content))
+        return next((row.by_hook for row in of_call), None)
 
     wait_s = usage_log.WAIT_AT_THE_END_S if log else 0
     return bool(messages.awaited(answered, lambda by_hook: by_hook is not None, wait_s))
