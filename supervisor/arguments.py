@@ -118,7 +118,7 @@ NO_POLICY = Policy(name="no policy")
 
 
 def policies_given(policies: object, policy: object) -> tuple[Policy, ...]:
-    """The policies of a caller's two arguments; `()` stands for no policy on purpose.
+    """The policies of a caller's two arguments; none for `policies=()`, which is no policy on purpose.
 
     Raises UsageError if neither or both are given, PolicyError for anything that is not a policy.
     """
@@ -127,7 +127,7 @@ def policies_given(policies: object, policy: object) -> tuple[Policy, ...]:
     if policies is not None and policy is not None:
         raise UsageError("both `policies` and `policy` were given; put all of them into `policies=[...]`")
     if policies == () and isinstance(policies, tuple):
-        return (NO_POLICY,)
+        return ()
     given: Any = policies if policies is not None else [policy]
     if isinstance(given, Policy):
         raise PolicyError("`policies` is one policy; use `policies=[policy]` or `policy=policy`")
@@ -179,9 +179,8 @@ def hooks_given(validators: object, on_results: object, mappers: object) -> NetH
 
 
 class CheckedOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The checked options of a run; `waived`: its caller gave `policies=()`."""
+    """The checked options of a run; `policies` is empty if its caller gave `policies=()`."""
 
-    waived: bool
     policies: tuple[Policy, ...]
     hooks: NetHooks
     context: RunContext | None
@@ -197,7 +196,6 @@ def checked_options(function: str, options: RunOptions | StartOptions, takes: ty
     context = options.get("context")
     check_order("", context)
     return CheckedOptions(
-        waived=options.get("policies") == (),
         policies=policies_given(options.get("policies"), options.get("policy")),
         hooks=hooks_given(*(options.get(name) for name in NetHooks.__struct_fields__)),
         context=context,

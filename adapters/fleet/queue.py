@@ -13,7 +13,7 @@ from proctor.policies.events.run_context import RunContext
 from proctor.policies.policy import Policy
 from proctor.policies.rules.python_check import Check
 from proctor.policies.values.json_values import json_words
-from proctor.supervisor.arguments import Continuation, policies_given
+from proctor.supervisor.arguments import NO_POLICY, Continuation, policies_given
 from proctor.supervisor.errors import UsageError
 from proctor.supervisor.launch.history import as_sub_run
 from proctor.supervisor.launch.launch import run_info
@@ -68,7 +68,7 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
             UsageError: there is no policy, a policy has a check in Python, which is not data, or a field is invalid.
             PolicyError: `policies` is not a list of policies.
         """
-        given = policies_given(policies if policies != [] else None, None)
+        given = policies_given(policies if policies != [] else None, None) or (NO_POLICY,)
         for policy in given:
             for rule in policy.rules:
                 if isinstance(rule, Check):

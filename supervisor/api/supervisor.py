@@ -466,12 +466,13 @@ class Supervisor:
         self, adapter: Adapter, info: RunInfo, given: arguments.CheckedOptions, *, created: bool
     ) -> RunHandle:
         with log_refusals(self._log, info):
-            if given.waived:
+            if not given.policies:
                 why = "`policies=()`: proctor records every call and denies none"
                 audible(self._log).warning("run.under_no_policy", run_id=info.run_id, message=why)
             can_resume = capabilities_of(adapter).resume
             check_continuation(given.continuation, can_resume=can_resume, provider=name_of(adapter))
-            plan = await self._plans.get(adapter, (*given.policies, *inherited(info)), given.hooks)
+            policies = given.policies or (arguments.NO_POLICY,)
+            plan = await self._plans.get(adapter, (*policies, *inherited(info)), given.hooks)
             request = LaunchRequest(
                 adapter=adapter, plan=plan, info=info, context=given.context, continuation=given.continuation
             )
