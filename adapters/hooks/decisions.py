@@ -31,6 +31,7 @@ from proctor.policies.monitor.monitor import ListAdmission, Monitor, decision_on
 from proctor.policies.policy import members_of
 from proctor.policies.shell.parser import read_commands
 from proctor.policies.shell.program_options import names_of
+from proctor.policies.shell.programs import LinePart
 from proctor.policies.shell.words import MAX_DEPTH
 from proctor.policies.values.json_values import texts_in
 from proctor.supervisor.launch.plan import written
@@ -250,14 +251,13 @@ class Opening:
         if acts and not acts - _READING:
             return ""
         texts, folders = list(texts_in(call.input)), map(call.input.get, _FOLDERS)
-        lines = texts if "bash" in acts else []
+        lines = [(line, read_commands(line).parts) for line in texts] if "bash" in acts else []
         folder = join(
             _begun_in(hook_input.cwd, workspace), next((name for name in folders if isinstance(name, str)), "")
         )
-        words = [word for line in lines for word in _words(line, folder)]
-        if place := next(_agents_started(lines), "") or self._place_among(
-            texts, [path for path, _ in words], hook_input
-        ):
+        words = [word for line, parts in lines for word in _words(line, parts, folder)]
+        started = next(_agents_started(part for _, parts in lines for part in parts), "")
+        if place := started or self._place_among(texts, [path for path, _ in words], hook_input):
             return f"it names `{place}`, by which calls are decided or started"
         leads = next((path for path, expands in words if expands and _is_open(path)), "")
         return f"where `{leads}` leads is known only when it runs" if leads else ""
@@ -287,8 +287,7 @@ def _begun_in(cwd: str, workspace: str) -> str:
     return cwd if folder.startswith("..") else re.sub(r"^(\.claude/worktrees/[^/]+/?|\.$)", "", folder)
 
 
-def _agents_started(lines: Iterable[str]) -> Iterator[str]:
-    parts = (part for line in lines for part in read_commands(line).parts)
+def _agents_started(parts: Iterable[LinePart]) -> Iterator[str]:
     return (part.name for part in parts if any(map(_is_agent, names_of(part.name))))
 
 
@@ -297,14 +296,14 @@ def _is_agent(name: str) -> bool:
     return name in _AGENTS or name.partition("-")[0] in _AGENTS
 
 
-def _words(line: str, folder: str) -> Iterator[tuple[str, bool]]:
+def _words(line: str, parts: Iterable[LinePart], folder: str) -> Iterator[tuple[str, bool]]:
     """The words of a command line without their quotes, below the folder that it begins in or changes to, each with
     whether the shell expands it, or the folder of a path. Behind very many, one that leads anywhere.
     """
     folders = _KNOWN if not _SET.search(line) else _NONE
     hides = "dotglob" not in line
     below, left = False, _MOST_OF_WORDS
-    for part in read_commands(line).parts:
+    for part in parts:
         left -= sum(map(len, part.argv)) + len(folder) * len(part.argv)
         if left < 0:
             yield _ANYWHERE, True
