@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from proctor.policies import merge_policies, parse_policies, verify
+from proctor.policies import Refuted, merge_policies, parse_policies, verify
 from proctor.policies.analysis.values import placed
 from proctor.policies.values.amounts import counted
 from proctor.policies.values.json_values import scalars_in
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from typing import TypeAlias
 
-    from proctor.policies import Policy, Proved, Refuted, Unknown
+    from proctor.policies import Policy, Proved, Unknown
     from proctor.policies.events.run_context import Tool
 
     from .learning import Suggestion
@@ -198,10 +198,10 @@ def without_denied(suggestion: Suggestion, base: Policy, observed: Sequence[Obse
     left = suggestion
     while left.tools and (found := unproved(left)) is not None:
         answer, agent = found
-        if answer.verdict == "unknown":
+        if not isinstance(answer, Refuted):
             return _one_by_one(left, unproved)
-        _, colon, rule = answer.reason.partition(": rule ")
-        why = f"the base can deny it{colon}{rule}"
+        denial = answer.violation
+        why = f"the base can deny it: rule `{denial.rule}`: {denial.message}"
         left = left.without(_culprits(left, answer.session, agent) or left.tools, why)
     return left
 

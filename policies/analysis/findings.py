@@ -5,7 +5,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-from ..errors import PolicyViolationError
+from ..errors import PolicyViolationError, Violation
 from ..events import Event
 from ..events.calls import rule_name
 from ..stack.clauses import Clause
@@ -179,11 +179,13 @@ class Refuted(SessionAnswer):
     """The `session` breaks the property; it was replayed on the real monitors.
 
     Attributes:
+        violation: What the property finds in it.
         events: What happened in it, as the monitors observed it.
     """
 
     verdict = "refuted"
 
+    violation: Violation
     events: list[Event] = []
 
 

@@ -258,6 +258,7 @@ class Direction:
             return Refuted(
                 reason=self._breach(got.replayed.session, got.replayed.found),
                 session=got.replayed.session,
+                violation=got.replayed.found,
                 events=got.replayed.events,
                 context=msgspec.to_builtins(context),
                 explored=explored,

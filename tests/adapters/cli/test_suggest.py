@@ -243,7 +243,8 @@ def test_a_patch_is_allowed_by_its_acts_and_its_folders(cli: Any, place: Path) -
     assert cli("prove", "policy.yaml", "--no-looser-than", "edits.yaml", "--adapter", "codex").code == 1
 
 
-def test_a_tool_that_the_base_denies_by_its_native_name_is_not_suggested(cli: Any, place: Path) -> None:
+@pytest.mark.parametrize("name", ["base", "base: rule book"])
+def test_a_tool_that_the_base_denies_by_its_native_name_is_not_suggested(cli: Any, place: Path, name: str) -> None:
     """`MultiEdit` is an `edit` of Claude Code, so an allowed `edit` would allow it."""
     about: dict[str, Any] = {"provider": "claude"}
     seen = b""
@@ -256,7 +257,7 @@ def test_a_tool_that_the_base_denies_by_its_native_name_is_not_suggested(cli: An
             events.append(ToolCallCompleted(seq=3 + 2 * m, tool_output="", **call))
         seen += b"".join(encode_event(event) + b"\n" for event in events)
     place.joinpath("seen.jsonl").write_bytes(seen)
-    place.joinpath("base.yaml").write_text("name: base\ntool_rules: [{deny: [MultiEdit]}]\n")
+    place.joinpath("base.yaml").write_text(f"name: '{name}'\ntool_rules: [{{deny: [MultiEdit]}}]\n")
     [answer] = cli("suggest", "seen.jsonl", "--base", "base.yaml", "--json").lines
 
     assert [entry["tool"] for entry in answer["entries"] if entry["kind"] == "tool"] == ["grep"]
