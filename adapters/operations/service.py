@@ -299,8 +299,7 @@ class OperatorService:
         if run is not None:
             run = self._redacted(run)
             about = {"prompt": _prompt(run), "provider": run.provider, "tenant": run.tenant}
-            about["asks_itself"] = bool(run.spec.get("asks")) and not run.spec.get("hears")
-            about["lost"] = run.is_left
+            about |= {"asks_itself": run.asks_itself, "lost": run.is_left}
         wider = request.scope != "once" and not request.ran
         return views.ApprovalView(
             **{**asdict(request), "expires_at": views.expiry(request.requested_at, request.expires_at)},

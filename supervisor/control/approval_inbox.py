@@ -136,7 +136,7 @@ async def wait_recorded(store: Store, approval: StoredApproval, *, wait_s: float
 def _check_owned(run: RunInfo, approval: StoredApproval) -> None:
     """Raises ApprovalError if nobody would act on an answer."""
     name = f"approval `{approval.request.approval_id}`"
-    if run.spec.get("asks") and not run.spec.get("hears"):
+    if run.asks_itself:
         raise ApprovalError(
             f"{name} can only be answered in the client, which asks its user itself",
             kind="asks_itself",

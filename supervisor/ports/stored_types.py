@@ -148,6 +148,11 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
         """Whether it is not over and nobody goes on with it: its owner is gone, or is that of another store."""
         return self.status in NOT_OVER and (self.owner is None or self.owner.gone)
 
+    @property
+    def asks_itself(self) -> bool:
+        """Whether its client asks its person itself, and no answer from elsewhere reaches it."""
+        return bool(self.spec.get("asks")) and not self.spec.get("hears")
+
     def is_claimed_by(self, epoch: int) -> bool:
         """Whether the owner of that epoch has claimed it and not started it."""
         return self.status == "created" and self.owner is not None and self.owner.epoch == epoch
