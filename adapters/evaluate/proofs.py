@@ -17,6 +17,7 @@ from proctor.policies import Policy, PolicyError, Proved, Refuted, Unknown, merg
 from proctor.policies.analysis.questions import read_selector
 from proctor.policies.errors import Problem
 from proctor.policies.events import Event
+from proctor.policies.language.operators import SIGNS
 from proctor.policies.stack.merge import names_alone
 from proctor.policies.values.amounts import counted
 from proctor.policies.values.json_values import NOT_YAML
@@ -25,18 +26,9 @@ from ..kit.display_text import encoded, escape_control
 
 WIDTH = 80
 _CALL = re.compile(r"\s*([^\s()]+)\s*(?:\((.*)\))?\s*", re.DOTALL)
-_ARGUMENT = re.compile(r"\s*(?:\$\.)?([A-Za-z_][\w.\[\]*]*)\s*(==|!=|<=|>=|=|<|>|~)\s*", re.ASCII)
+_SIGNS = {**SIGNS, "~": "regex"}
+_ARGUMENT = re.compile(rf"\s*(?:\$\.)?([A-Za-z_][\w.\[\]*]*)\s*({'|'.join(_SIGNS)})\s*", re.ASCII)
 _QUOTED = re.compile(r"'([^']*)'")
-_OPERATORS = {
-    "=": "equals",
-    "==": "equals",
-    "!=": "not_equals",
-    "<": "lt",
-    "<=": "lte",
-    ">": "gt",
-    ">=": "gte",
-    "~": "regex",
-}
 
 
 class ProofQuestion(msgspec.Struct, frozen=True, kw_only=True):
@@ -203,7 +195,7 @@ def _conditions(text: str, arguments: str, start: int) -> Iterator[dict[str, Any
                 value, at = json.JSONDecoder().raw_decode(arguments, found.end())
         except (ValueError, RecursionError):
             raise _no_call(text, start + found.end(), 'a value is JSON: `"production"`, `5000`, `true`') from None
-        yield {"path": f"$.{found[1]}", _OPERATORS[found[2]]: value}
+        yield {"path": f"$.{found[1]}", _SIGNS[found[2]]: value}
         rest = arguments[at:].lstrip()
         if rest and not rest.startswith(","):
             raise _no_call(text, start + at, "arguments are separated by commas")

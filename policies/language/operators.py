@@ -170,6 +170,8 @@ OPERATORS: dict[str, Operator] = {
 ALL_OPERATORS = (*OPERATORS, "within", "runs")
 """Every operator by its written name; the last two look at a value as a path and as a command line."""
 
+SIGNS = {"==": "equals", "=": "equals", "!=": "not_equals", "<=": "lte", "<": "lt", ">=": "gte", ">": "gt"}
+"""The operators that are written as a sign elsewhere; a sign stands before the one that it begins with."""
 ORDERINGS = frozenset({"gt", "gte", "lt", "lte"})
 LENGTHS = frozenset({"length", "length_gte", "length_lte"})
 MEMBERSHIPS = frozenset({"in", "not_in", "set_equals"})

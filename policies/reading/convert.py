@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..language.conditions import Condition
+from ..language.operators import SIGNS
 from ..limits import BUDGETS, LIMITS, spellings
 from ..rules.rule import Rule
 from ..values.model_base import Base, Record
@@ -16,8 +17,7 @@ from .tree import ListNode, MapNode, Node, ProblemReport, Scalar, TextSpan, desc
 INVALID: Any = object()
 """Stands for what could not be converted; its problems are reported."""
 
-_COMPARISON = re.compile(r"\s*(\$[\w.\[\]*]*)\s*(==|=|!=|<=|>=|<|>)\s*(.+?)\s*")
-_OPERATORS = {"=": "equals", "==": "equals", "!=": "not_equals", "<": "lt", "<=": "lte", ">": "gt", ">=": "gte"}
+_COMPARISON = re.compile(rf"\s*(\$[\w.\[\]*]*)\s*({'|'.join(SIGNS)})\s*(.+?)\s*")
 _GROUPED = re.compile(r"[0-9]{1,3}(_[0-9]{3}){1,6}")
 
 
@@ -81,7 +81,7 @@ def record_of(shape: schema.Shape, text: str) -> str:
     options = options_of(shape)
     compared = _COMPARISON.fullmatch(text)
     if compared and any(isinstance(option, schema.OfRecord) and option.cls is Condition for option in options):
-        return f"{{path: {compared[1]}, {_OPERATORS[compared[2]]}: {compared[3]}}}"
+        return f"{{path: {compared[1]}, {SIGNS[compared[2]]}: {compared[3]}}}"
     keys = [own_keys(option.cls) for option in options if isinstance(option, schema.OfRecord)]
     choices = [str(value) for option in options if isinstance(option, schema.Choice) for value in option.values]
     texts = any(isinstance(option, schema.Text) for option in options) or schema.did_you_mean(text, choices)
