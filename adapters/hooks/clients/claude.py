@@ -100,7 +100,7 @@ def read(data: bytes) -> messages.HookInput:
     )
 
 
-_SHELLS: Final = ("Bash", "Monitor")
+_SHELLS: Final = tuple(each.name for each in HOOKED["claude"] if "aliased" in each.takes)
 
 
 def _output(tool: str, result: Any) -> Any:
