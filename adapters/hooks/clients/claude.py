@@ -147,8 +147,9 @@ def _aliases(log: str) -> dict[str, set[str]]:
     """What each alias stands for, in any snapshot."""
     folder = Path(CLAUDE.settings.home(log) or "/nowhere", "shell-snapshots")
     found = _SEEN.setdefault(folder, {})
-    for path in nlargest(_MOST_SNAPSHOTS, folder.glob("snapshot-*.sh"), key=_changed_at):
-        for name, value in _aliases_in(path, _changed_at(path)):
+    snapshots = ((_changed_at(path), path) for path in folder.glob("snapshot-*.sh"))
+    for changed_at, path in nlargest(_MOST_SNAPSHOTS, snapshots):
+        for name, value in _aliases_in(path, changed_at):
             found.setdefault(name, set()).add(value)
     return found
 
