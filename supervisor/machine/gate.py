@@ -173,17 +173,17 @@ class GateKeeper:
 
     def _reserve_requested(self, proposal: Proposal, answers: Mapping[str, Any] | None = None) -> None:
         """Go on with a call that has waited, once it is on record as requested."""
-        if self._is_requested(proposal):
+        if self._ensure_requested(proposal):
             self._reserve(proposal, answers)
 
     def _on_reserved(self, key: int) -> None:
         proposal, answers = self._by_key.get(key), self._checked.pop(key, None)
         if proposal is None or proposal.answer is not None or self.state.cause is not None:
             return
-        if self._is_requested(proposal):
+        if self._ensure_requested(proposal):
             self._decide(proposal, answers)
 
-    def _is_requested(self, proposal: Proposal) -> bool:
+    def _ensure_requested(self, proposal: Proposal) -> bool:
         """Record a call as requested once more if something else was reported under its id while it waited, so that
         the record says what is decided on. False if that has cancelled the run; then the call is denied.
         """
