@@ -50,7 +50,7 @@ from ..ports.stored_types import (
 )
 from . import invariants
 from .memory_tables import ApprovalTable, Claims, Records, places
-from .records import from_record, owners, stored_before, unit_start
+from .records import append_rest, from_record, owners, unit_start
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -305,16 +305,14 @@ class MemoryStore(Store):
             self._claims.check_fence(run_id, epoch)
         before = len(self._records.log)
         start = unit_start(events) if events else 0
-        again: list[Event | None] = []
         if 0 < start <= self._records.last_seq(events[0].session_id):
             earlier = self._records.of_run(events[0].session_id, events[0].run_id, start)
-            again = stored_before(events, earlier, epoch=epoch)
-            events = [event for event, one in zip(events, again, strict=True) if one is None]
-        stored = self._records.append(events)
+            stored = append_rest(events, earlier, self._records.append, epoch=epoch)
+        else:
+            stored = self._records.append(events)
         if len(self._records.log) > before:
             self._notifier.notify()
-        new = iter(stored)
-        return [one or next(new) for one in again] or stored
+        return stored
 
     def _noted(self, event: Event) -> None:
         self._approvals.note(event)

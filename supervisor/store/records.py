@@ -436,7 +436,7 @@ def unit_start(events: Sequence[ev.Event]) -> int:
     return first.seq if first.run_id and of_one else 0
 
 
-def stored_before(events: Sequence[ev.Event], stored: Iterable[ev.Event], *, epoch: int) -> list[ev.Event | None]:
+def _stored_before(events: Sequence[ev.Event], stored: Iterable[ev.Event], *, epoch: int) -> list[ev.Event | None]:
     """For each event of a unit its record among those stored of the run from the unit's first seq on, or None: an
     unanswered append that is repeated is stored once. An event with an `event_id` is left out, as that identifies it.
     Raises StoreError if the owner has stored something else there.
@@ -452,6 +452,20 @@ def stored_before(events: Sequence[ev.Event], stored: Iterable[ev.Event], *, epo
             left = left if again is not None else []
         found.append(again)
     return found
+
+
+def append_rest(
+    events: Sequence[ev.Event],
+    stored: Iterable[ev.Event],
+    append: Callable[[Sequence[ev.Event]], list[ev.Event]],
+    *,
+    epoch: int,
+) -> list[ev.Event]:
+    """Append the events of a unit that are not `stored` yet; returns all as stored."""
+    again = _stored_before(events, stored, epoch=epoch)
+    fresh = [event for event, one in zip(events, again, strict=True) if one is None]
+    new = iter(append(fresh) if fresh else ())
+    return [one or next(new) for one in again]
 
 
 def append_new(

@@ -31,13 +31,13 @@ from proctor.supervisor.store.records import (
     COUNTERS,
     RunDelta,
     admit,
+    append_rest,
     from_record,
     head_below,
     links,
     ms_of,
     run_after,
     session_after,
-    stored_before,
 )
 
 from .batches import Batch, Condition, Dialect, Gathered, Tables, all_of, find_owner
@@ -202,10 +202,7 @@ class Transaction(ABC):
         rows = self.rows(sql, (self.session(first.session_id).key, batch.unit_start, first.run_id))
         rows += self._rows.of_run(first.run_id, batch.unit_start)
         records = (from_record(data, session_id=first.session_id, seq=seq) for seq, data in rows)
-        again = stored_before(batch.events, records, epoch=epoch)
-        fresh = [event for event, stored in zip(batch.events, again, strict=True) if stored is None]
-        new = iter(self._append_new(fresh) if fresh else ())
-        return [stored or next(new) for stored in again]
+        return append_rest(batch.events, records, self._append_new, epoch=epoch)
 
     def _append(self, batch: Batch) -> list[ev.Event]:
         next_seq = {id: self.session(id).next_seq(id, batch.events) for id in batch.first_seq}
