@@ -105,8 +105,9 @@ def _given_names(member: Policy) -> frozenset[str]:
 def _of_another(clause: Clause, scopes: Sequence[tuple[str, frozenset[str]]]) -> Iterator[PreflightFinding]:
     """Names that another policy of the stack gives tools: here they are tools' own names, if any."""
     _, own = scopes[clause.member]
+    foreign = [name for name in dict.fromkeys(clause.names) if name.casefold() not in own]
     for policy, names in scopes:
-        found = [name for name in dict.fromkeys(clause.names) if name.casefold() in names - own]
+        found = [name for name in foreign if name.casefold() in names]
         if found:
             yield finding(
                 "foreign_name",
