@@ -8,7 +8,6 @@ import msgspec
 from .. import events as ev
 from ..errors import PolicyError, Violation, wrong_type
 from ..events import NetJoined, NetLeft
-from ..limits import LIMITS
 from ..policy import Policy, members_of
 from ..reading.load import check_policy
 from ..rules.memory import EMPTY, message_text
@@ -151,8 +150,7 @@ def approval_requested(on: MonitorState, event: ev.ToolApprovalRequested) -> Non
     """Mark a call as pending approval, and the limits that ask as reported."""
     call = on.calls.get(event.tool_call_id)
     for violation in event.violations:
-        if violation.get("kind") in LIMITS:
-            _mark_reported(on, violation.get("policy"), violation["kind"])
+        _mark_reported(on, violation.get("policy"), violation.get("kind"))
     if call is not None and call.status in UNDECIDED and event.held:
         call.status, call.approval = HELD, event.approval_id
         for violation in event.violations:
@@ -167,8 +165,7 @@ def granted(on: MonitorState, event: ev.ToolApprovalGranted) -> None:
     id, digest = event.tool_call_id, event.input_digest
     call = on.calls.get(id)
     for policy, name in event.asking:
-        if name in LIMITS:
-            _mark_reported(on, policy, name)
+        _mark_reported(on, policy, name)
     if not digest:
         return
     if call is None:
@@ -200,12 +197,11 @@ def violated(on: MonitorState, event: ev.PolicyViolated) -> None:
     waits = event.action == "request_approval" and _held(on, event)
     if rule is not None and rule.kind == event.kind and not (waits or event.at_end or rule.machine.denies_none):
         on.session.violated |= {rule.id}
-    if event.kind in LIMITS:
-        _mark_reported(on, event.policy, event.kind)
+    _mark_reported(on, event.policy, event.kind)
 
 
-def _mark_reported(on: MonitorState, policy: str | None, name: str) -> None:
-    """Note that a limit was reported, as it is once in a run."""
+def _mark_reported(on: MonitorState, policy: str | None, name: str | None) -> None:
+    """Note that a limit, if it is one, was reported, as it is once in a run."""
     for number, entry in enumerate(on.program.limits.entries):
         if entry.name == name and entry.policy == policy:
             on.session.limits.reported |= {number}
