@@ -216,7 +216,10 @@ def is_ours(text: str) -> bool:
 
 
 def lines_in(path: Path, client: HookClient) -> list[str]:
-    """Our hooks' lines in a settings file, each once. Raises UsageError for a file that cannot be read."""
+    """Our hooks' lines in a settings file, each once, with what makes it refuse where a hook of it has that.
+
+    Raises UsageError for a file that cannot be read.
+    """
     before = _bytes(path)
     if before is None:
         return []
@@ -224,8 +227,9 @@ def lines_in(path: Path, client: HookClient) -> list[str]:
         found = [text for text in before.decode("utf-8", "replace").split("\n") if is_ours(text)]
         return [shlex.join(json.loads(text.partition("=")[2])) for text in found[:1]]
     entries = _parsed(path, before).get("hooks", {})
-    ours = [line.removesuffix(OR_REFUSED) for line in _commands(entries) if is_ours(line) and PATH not in line]
-    return list(dict.fromkeys(ours))
+    ours = [line for line in _commands(entries) if is_ours(line) and PATH not in line]
+    ours.sort(key=lambda line: line.endswith(OR_REFUSED))
+    return list({line.removesuffix(OR_REFUSED): line for line in ours}.values())
 
 
 def rivals(path: Path, folder: Path, client: HookClient) -> list[Path]:

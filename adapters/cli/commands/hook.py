@@ -251,13 +251,10 @@ def _statuses(agent: str) -> Iterator[dict[str, Any]]:
 
 def _status(client: HookClient, scope: Scope, path: Path, lines: Iterable[str]) -> dict[str, Any]:
     """Whether the hooks of one file decide, and what to know about them."""
-    from ...hooks.daemon_client import OR_REFUSED
     from ...hooks.settings import endpoints_in, rivals
 
-    or_refused = OR_REFUSED if client.settings.in_shell else ""
-    answers = [_probed(line + or_refused, _shell(client)) for line in lines] + [
-        _endpoint_answers(*to) for to in endpoints_in(path, client)
-    ]
+    answers = [_probed(line, _shell(client)) for line in lines]
+    answers += [_endpoint_answers(*to) for to in endpoints_in(path, client)]
     started, notes = _loads(client, path, managed=scope == "managed")
     if old := _too_old(client):
         started, notes = False, [*notes, old]
