@@ -180,6 +180,8 @@ class Recorder(Transaction):
             xid = connection.execute(_BEGUN)
         self.xid, self.last_command, version = xid.fetchone() or (0, 0, 0)
         check_version(version, self._link.name)  # a process of another version may have upgraded it
+        if not make:
+            self._sessions = {session_id: KnownSession(0, None, root(session_id)) for session_id in sessions}
         if sessions_found is not None:
             for session_id, key, seq, digest, *more in sessions_found:
                 self._sessions[session_id] = KnownSession(key, seq, digest or root(session_id), *more)
@@ -267,7 +269,7 @@ class Recorder(Transaction):
 
     def session(self, session_id: str) -> KnownSession:
         """A session of those that the transaction began with."""
-        return self._sessions.get(session_id) or KnownSession(0, None, root(session_id))
+        return self._sessions[session_id]
 
     def _run(self, run_id: str) -> KnownRun | None:
         return self._runs.get(run_id)
