@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import select
-from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
@@ -72,10 +71,14 @@ _LOCAL = TransportSecuritySettings(
 
 
 class _Session(StreamableHTTPServerTransport):
-    """A client's session; `answering` are the ids of its requests, as text, whose answers have not been sent."""
+    """A client's session, with how many of its requests go on; `answering` are the ids of those, as text, whose
+    answers have not been sent.
+    """
 
     def __init__(self) -> None:
-        super().__init__(mcp_session_id=uuid4().hex, security_settings=_LOCAL)
+        self.id = uuid4().hex
+        super().__init__(mcp_session_id=self.id, security_settings=_LOCAL)
+        self.requests = 0
         self.answering: set[str] = set()
 
 
@@ -123,7 +126,6 @@ class _Endpoint:
         self._serve = serve
         self._tasks = tasks
         self._security = TransportSecurityMiddleware(_LOCAL)
-        self._requests: Counter[str] = Counter()
         self._idle: dict[str, None] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -133,13 +135,13 @@ class _Endpoint:
         if session_id is None:
             await self._open(scope, receive, send)
         elif session_id in self._sessions:
-            with self._requested(session_id):
-                await self._serve_session(session_id, request, receive, send)
+            transport = self._sessions[session_id]
+            with self._requested(transport):
+                await self._serve_session(transport, request, receive, send)
         else:
             await _refused("there is no such session", 404)(scope, receive, send)
 
-    async def _serve_session(self, session_id: str, request: Request, receive: Receive, send: Send) -> None:
-        transport = self._sessions[session_id]
+    async def _serve_session(self, transport: _Session, request: Request, receive: Receive, send: Send) -> None:
         receive, message = await _message(request, receive)
         text = _id_of(message)
         # The transport keeps one stream for each text of an id: a second request would get the first one's answer.
@@ -167,7 +169,7 @@ class _Endpoint:
         try:
             await transport.handle_request(scope, receive, watched)
         except Exception:
-            if transport.mcp_session_id in self._sessions:
+            if transport.id in self._sessions:
                 raise  # else it has ended meanwhile, as its server may have
         finally:
             transport.answering -= answering
@@ -193,11 +195,10 @@ class _Endpoint:
             del self._idle[oldest]
             await self._sessions[oldest].terminate()
         transport = _Session()
-        session_id = str(transport.mcp_session_id)
         status = 0
-        await self._tasks.start(self._own, session_id, transport)
+        await self._tasks.start(self._own, transport)
         try:
-            with self._requested(session_id):
+            with self._requested(transport):
                 status = await self._handle(transport, _id_of(message), scope, receive, send)
         finally:
             if not 200 <= status < 400:  # only `initialize` begins a session
@@ -205,31 +206,29 @@ class _Endpoint:
                     await transport.terminate()
 
     @contextmanager
-    def _requested(self, session_id: str) -> Iterator[None]:
+    def _requested(self, transport: _Session) -> Iterator[None]:
         """Note that a client is there while it waits for an answer or for notices; those of whom nothing is heard are
         `_idle`, the longest first.
         """
-        self._requests[session_id] += 1
-        self._idle.pop(session_id, None)
+        transport.requests += 1
+        self._idle.pop(transport.id, None)
         try:
             yield
         finally:
-            self._requests[session_id] -= 1
-            if not self._requests[session_id]:
-                del self._requests[session_id]
-                if session_id in self._sessions:
-                    self._idle[session_id] = None
+            transport.requests -= 1
+            if not transport.requests and transport.id in self._sessions:
+                self._idle[transport.id] = None
 
-    async def _own(self, session_id: str, transport: _Session, *, task_status: TaskStatus[None]) -> None:
-        self._sessions[session_id] = transport
+    async def _own(self, transport: _Session, *, task_status: TaskStatus[None]) -> None:
+        self._sessions[transport.id] = transport
         try:
             async with transport.connect() as streams:
                 task_status.started()
                 try:
                     await self._serve(streams)
                 finally:
-                    del self._sessions[session_id]
-                    self._idle.pop(session_id, None)
+                    del self._sessions[transport.id]
+                    self._idle.pop(transport.id, None)
         finally:
             if not transport.is_terminated:
                 with anyio.CancelScope(shield=True):
