@@ -10,8 +10,6 @@ import msgspec
 
 from proctor.policies import Policy, RunContext
 from proctor.policies import events as ev
-from proctor.policies.analysis.all_checks import misspelt_names
-from proctor.policies.analysis.findings import Findings
 from proctor.policies.analysis.name_checks import missing_context
 from proctor.policies.errors import EventError, Violation
 from proctor.policies.events.calls import STRICTNESS, Decision, ToolCall, call_of
@@ -25,6 +23,8 @@ from ..kit.display_text import escape_control
 from ..kit.trace_lines import TraceError
 
 if TYPE_CHECKING:
+    from proctor.policies.analysis.findings import Findings
+
     from ..traces import TraceSession
 
 
@@ -411,6 +411,8 @@ class CalledTools:
 
     def misspelt_in(self, policy: Policy) -> Findings:
         """Names in a policy that no session has, though it has nearly the same."""
+        from proctor.policies.analysis.all_checks import misspelt_names  # who shows a session needs no analysis
+
         own = {name: () if name.casefold() in KNOWN else tuple(sorted(names)) for name, names in self._inputs.items()}
         called = Capabilities(
             tools=[Tool(name=name, takes=takes) for name, takes in own.items()], other_tools=True, elsewhere=KNOWN

@@ -96,6 +96,17 @@ def test_help_is_quick_because_little_is_imported() -> None:
     assert ran.stdout.endswith("heavy: []\n")
 
 
+def test_sessions_are_shown_without_the_analysis_of_policies() -> None:
+    """It would take a tenth of the start of `show`, and of the dashboard's."""
+    code = (
+        "import sys\nimport proctor.adapters.operations.timeline\n"
+        "print('proctor.policies.analysis.all_checks' in sys.modules)\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE_S, check=True)
+
+    assert ran.stdout == "False\n"
+
+
 def test_every_command_has_help_and_json() -> None:
     """As in the documented table. The help fits a terminal of 80 columns."""
     from proctor.adapters.cli.app import COMMANDS, app
