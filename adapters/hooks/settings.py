@@ -319,7 +319,7 @@ def _bytes(path: Path) -> bytes | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise UsageError(f"`{path}` cannot be read: {os_words(error)}") from error
+        raise UsageError(f"`{path}` cannot be read: {os_words(error)}") from None
 
 
 def _parsed(path: Path, data: bytes | None) -> dict[str, Any]:

@@ -158,7 +158,20 @@ def can_be_confined() -> bool:
         return False
 
 
-@pytest.mark.skipif(not can_be_confined(), reason="needs `unshare` and `setpriv`")
+needs_confinement = pytest.mark.skipif(not can_be_confined(), reason="needs `unshare` and `setpriv`")
+
+
+def confined(words: str, how: str, place: Path) -> subprocess.CompletedProcess[str]:
+    """A command without privileges in a mount namespace of its own, once a line of shell has prepared it."""
+    shell = f"{how} && exec {UNPRIVILEGED} {' '.join(PROCTOR)} {words}"
+    store = {"PROCTOR_STORE": str(place / "new.db")}
+    return subprocess.run(
+        ["unshare", "-rm", "sh", "-c", shell],
+        cwd=place, capture_output=True, text=True, timeout=PATIENCE_S, env={**os.environ, **store},
+    )  # fmt: skip
+
+
+@needs_confinement
 @pytest.mark.parametrize(
     "words", ["schema -o out", "init --yes --agent claude", "hook install --agent claude --policy org.yaml", "demo"]
 )
@@ -170,15 +183,24 @@ def test_a_folder_that_cannot_be_written_is_a_failure_of_the_machine(
     words: str, how: str, why: str, place: Path
 ) -> None:
     """Exit code 3, as on a full disk, whatever a command writes."""
-    shell = f"{how} && exec {UNPRIVILEGED} {' '.join(PROCTOR)} {words}"
-    store = {"PROCTOR_STORE": str(place / "new.db")}
-    ended = subprocess.run(
-        ["unshare", "-rm", "sh", "-c", shell],
-        cwd=place, capture_output=True, text=True, timeout=PATIENCE_S, env={**os.environ, **store},
-    )  # fmt: skip
+    ended = confined(words, how, place)
     place.chmod(0o755)
 
     assert (ended.returncode, why in ended.stderr) == (3, True), ended
+
+
+@needs_confinement
+@pytest.mark.parametrize(("words", "file"), [
+    ("check org.yaml", "org.yaml"),
+    ("hook install --agent claude --policy org.yaml", ".claude/settings.local.json"),
+])  # fmt: skip
+def test_a_file_that_may_not_be_read_is_bad_input(words: str, file: str, place: Path) -> None:
+    """Exit code 2, as for one that is not there."""
+    (place / ".claude").mkdir()
+    (place / file).touch()
+    ended = confined(words, f"chmod a-r {file}", place)
+
+    assert (ended.returncode, "permission denied" in ended.stderr) == (2, True), ended
 
 
 @pytest.mark.parametrize(
