@@ -178,9 +178,10 @@ class RunActor:
         """Record the end of a run that an internal error has ended: its session would be busy while this process
         lives.
         """
+        if not self._machine.begun or self._machine.ended:
+            return
         now_ms, error = self.now_ms(), outcome.error
-        ending = (interface.AdapterEnded(now_ms=now_ms, error=error), interface.Settled(now_ms=now_ms))
-        for input in ending if self._machine.begun and not self._machine.ended else ():
+        for input in (interface.AdapterEnded(now_ms=now_ms, error=error), interface.Settled(now_ms=now_ms)):
             for effect in self._machine.handle(input):
                 if isinstance(effect, interface.Settle):
                     self._journal.used = effect.used
