@@ -127,16 +127,24 @@ def _aliased(line: str, log: str) -> dict[str, str]:
     aliases = _aliases(log)
     lines = [line]
     for each in lines if aliases else ():
-        for part in read_commands(each).parts:
-            name = part.argv[0] if part.argv else ""
-            for value in aliases.get(name, ()):
-                named = rf"(?<![\w\\'\"./-]){re.escape(name)}(?![\w'\"])"
-                made = re.sub(named, value.replace("\\", r"\\"), part.command, count=1)
-                if made not in lines and value.split()[:1] != [name]:
-                    lines.append(made)
-        if len(lines) > _MOST_LINES:
-            return {"aliased": _UNKNOWN_LINE}
+        for made in _with_values(each, aliases):
+            if made not in lines:
+                lines.append(made)
+            if len(lines) > _MOST_LINES:
+                return {"aliased": _UNKNOWN_LINE}
     return {"aliased": "\n".join(lines[1:])} if len(lines) > 1 else {}
+
+
+def _with_values(line: str, aliases: Mapping[str, Collection[str]]) -> Iterator[str]:
+    """The commands of a line with what an alias stands for, at each place that may be its program's: what is set
+    before that, or a file that it is redirected to, may have the alias's name, too.
+    """
+    for part in read_commands(line).parts:
+        name, command = part.argv[0] if part.argv else "", part.command
+        for value in sorted(aliases.get(name, ())):
+            if value.split()[:1] != [name]:
+                found = re.finditer(rf"(?<![\w\\'\"./-]){re.escape(name)}(?![\w'\"])", command)
+                yield from (command[: one.start()] + value + command[one.end() :] for one in found)
 
 
 _SEEN: Final[dict[Path, dict[str, set[str]]]] = {}

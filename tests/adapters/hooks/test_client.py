@@ -285,7 +285,7 @@ def test_a_command_is_what_an_alias_of_the_users_shell_makes_of_it(governed: Any
     api = governed.api
     denied = "{tool: bash, where: [{path: $.command, runs: touch}]}"
     governed.govern(f"{{name: p, on_violation: deny, tool_rules: [{{deny: [{denied}]}}]}}")
-    commands = ["true", "t", "X=1 again", ">x t>y", "\\t", "ls", "l"]
+    commands = ["true", "t", "X=1 again", ">x t>y", "X=t t", ">t t", "\\t", "ls", "l"]
     calls = [api.bash(command) for command in commands]
     api.say(*(api.reply(call) for call in calls), api.reply(api.text("done")))
     governed.run()
@@ -294,8 +294,8 @@ def test_a_command_is_what_an_alias_of_the_users_shell_makes_of_it(governed: Any
     governed.run()
 
     assert not (governed.cwd / "never").exists()
-    assert ["may not be used with this input" in result for result in results] == [True] * 3 + [False] * 3
-    assert [".claude" in result for result in results[4:]] == [True, True]
+    assert ["may not be used with this input" in result for result in results] == [True] * 5 + [False] * 3
+    assert [".claude" in result for result in results[6:]] == [True, True]
     assert "may not be used with this input" in governed.tool_results()[again["id"]]
     assert recorded(governed.store, "tool_call_completed", "tool_call_failed") == [
         *("tool_call_completed", "tool_call_failed", "tool_call_completed", "tool_call_completed")
