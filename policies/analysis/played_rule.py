@@ -4,7 +4,7 @@ searches of one question share.
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -18,12 +18,13 @@ from ..rules.precondition import Precondition
 from ..rules.python_check import Check
 from ..rules.rule import ComparedPath, PriorOutput
 from ..stack.clauses import Clause
-from ..stack.merge import LimitEntry
+from ..stack.merge import BudgetEntry, LimitEntry
 from ..values.globs import matcher
 from ..values.work_budget import Work
 from .components import (
     ANY_OTHER,
     DENY,
+    LEVELS,
     NEVER_SEEN,
     NOTHING,
     Component,
@@ -224,12 +225,24 @@ class PlayedRule(NamedTuple):
         return RuleComponent(index, self.rule, facts)
 
 
+PropertyPart: TypeAlias = PlayedRule | LimitEntry | BudgetEntry
+"""A part of a property."""
+
+
 class Side(NamedTuple):
     """A policy as the search sees it: its rules by id, its limits, and its program without checks in Python."""
 
     program: Program
     rules: dict[str, PlayedRule]
     limits: tuple[LimitEntry, ...]
+
+    def parts(self, standard: Standard) -> Iterator[PropertyPart]:
+        """Its parts that something can break: its rules, whose findings may have other actions than theirs, as an
+        approval has, and the limits and budgets that matter by this standard.
+        """
+        yield from self.rules.values()
+        figures: tuple[LimitEntry | BudgetEntry, ...] = (*self.limits, *self.program.budgets.entries)
+        yield from (entry for entry in figures if standard.breaks(LEVELS[entry.action], NOTHING))
 
 
 class Setting(NamedTuple):

@@ -20,15 +20,15 @@ from ..monitor.compiled_policy import CompiledPolicy, compile_policy
 from ..policy import SCOPES, Approval, Deny, Policy, members_of, virtual_tools_of
 from ..rules.python_check import CheckMachine
 from ..stack.clauses import Clause
-from ..stack.merge import BudgetEntry, LimitEntry, checked_stack, merge_policies
+from ..stack.merge import checked_stack, merge_policies
 from ..values.globs import is_plain
 from ..values.json_values import text_of
 from ..values.paths import path_steps
 from ..values.work_budget import Work
-from .components import LEVELS, WARN, Standard
+from .components import Standard
 from .findings import Proved, Refuted, Unknown
-from .played_rule import PlayedRule, Setting, Side
-from .refinement import Implication, NothingCertificate, PropertyPart, implied
+from .played_rule import PlayedRule, PropertyPart, Setting, Side
+from .refinement import Implication, NothingCertificate, implied
 from .values import are_covered, atoms_of, candidates, depend_on_directories, documents, is_member, literals
 
 PLACES: tuple[dict[str, str], ...] = ({}, {"workspace": "/workspace", "home": "/home/user"})
@@ -213,7 +213,7 @@ class Direction:
             setting = Setting(mine, other.program, context, stated, given, inquiry.work, standard)
             if (nothing := NothingCertificate(other, standard)).holds():
                 self._found.append(Implication("proved", "", certificate=nothing))
-            self._open += [(setting, each) for each in _parts_of(setting, other)]
+            self._open += [(setting, each) for each in other.parts(standard)]
         if gap:
             self._found.append(Implication("unknown", gap))
         self._found += [Implication("proved", "", bounded=(each,)) for each in _bounds(inquiry, every)]
@@ -359,15 +359,6 @@ def _wider_approvals(stack: Policy, property: Policy) -> str:
     if other.four_eyes and not mine.four_eyes:
         return f"approval: whoever started a run may answer for `{stack.name}`, and not for {name}"
     return ""
-
-
-def _parts_of(setting: Setting, property: Side) -> Iterator[PropertyPart]:
-    """The parts of a property that have to be implied: its rules, and the limits and budgets that matter."""
-    yield from property.rules.values()  # whatever its action: a finding may have its own, as an approval has
-    figures: tuple[LimitEntry | BudgetEntry, ...] = (*property.limits, *property.program.budgets.entries)
-    for entry in figures:
-        if setting.standard.strict or LEVELS[entry.action] > WARN:
-            yield entry
 
 
 def _together(figures: Iterable[dict[str, Any]]) -> dict[str, Any]:

@@ -29,7 +29,6 @@ from .components import (
     DENY,
     IN_FLIGHT,
     LEVELS,
-    WARN,
     BudgetComponent,
     Component,
     LimitComponent,
@@ -38,7 +37,7 @@ from .components import (
     overlaps,
 )
 from .explorer import Explored, SearchEndedError
-from .played_rule import PlayedRule, Setting, Side
+from .played_rule import PlayedRule, PropertyPart, Setting, Side
 from .replaying import Replayed, ShortSessions, replay, replay_amount
 from .session_search import SessionProduct, SessionStep, State, ending_alike, explore
 
@@ -65,10 +64,6 @@ class Implication(NamedTuple):
     def length(self) -> int:
         """How many calls the session has."""
         return sum(1 for call in self.replayed.session if call["tool"]) if self.replayed is not None else 0
-
-
-PropertyPart: TypeAlias = PlayedRule | LimitEntry | BudgetEntry
-"""A part of a property."""
 
 
 def implied(setting: Setting, rule: PropertyPart, deepest: int | None = None) -> Implication:
@@ -438,9 +433,7 @@ class NothingCertificate(NamedTuple):
     standard: Standard
 
     def holds(self) -> bool:
-        property, standard = self
-        figures: tuple[Any, ...] = (*property.limits, *property.program.budgets.entries)
-        return not property.rules and all(not standard.strict and LEVELS[e.action] <= WARN for e in figures)
+        return next(self.property.parts(self.standard), None) is None
 
 
 Certificate: TypeAlias = (
