@@ -1,5 +1,8 @@
 """The proxy's gate: a denied call never reaches the server, and an allowed one is recorded first."""
 
+import itertools
+from collections.abc import AsyncIterator
+from contextlib import ExitStack, asynccontextmanager
 from functools import partial
 from typing import Any
 
@@ -96,42 +99,81 @@ async def test_a_pending_call_that_the_client_cancels_does_not_run(bench: Any) -
     assert not target.exists()
 
 
+class Relaying:
+    """A relay with nobody behind it: what a client sends it, what it would pass on to a server, what it reported."""
+
+    def __init__(self, allowed: anyio.Event) -> None:
+        self._allowed = allowed
+        self.reported: list[Event] = []
+        self._to_proxy, self._from_client = anyio.create_memory_object_stream[Any](1)
+        self._to_server, self._from_proxy = anyio.create_memory_object_stream[Any](20)
+        self._nobody, self._nothing = anyio.create_memory_object_stream[Any](1)
+        ids = (f"call-{n}" for n in itertools.count())
+        shared = SharedByConnections(
+            gate=self._gate,
+            report=self._report,
+            naming=Naming(),
+            visibility=Visibility(list),
+            new_id=lambda: next(ids),
+            warn=print,
+        )
+        self.relay = Relay(shared, (self._from_client, self._nobody), (self._nothing, self._to_server))
+
+    async def _gate(self, call: ToolCall) -> GateAnswer:
+        await self._allowed.wait()
+        return GateAnswer(allowed=True)
+
+    async def _report(self, event: Event) -> None:
+        self.reported.append(event)
+
+    async def send(self, message: JSONRPCRequest | JSONRPCNotification) -> None:
+        await self._to_proxy.send(SessionMessage(message))
+        await anyio.wait_all_tasks_blocked()
+
+    @property
+    def passed_on(self) -> int:
+        return self._from_proxy.statistics().current_buffer_used
+
+    @property
+    def pending(self) -> list[Any]:
+        return [request.id for request in self.relay._pending]
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        ends = (self._to_proxy, self._from_client, self._to_server, self._from_proxy, self._nobody, self._nothing)
+        with ExitStack() as stack:
+            for end in ends:
+                stack.enter_context(end)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self.relay.run)
+                yield
+                tasks.cancel_scope.cancel()
+
+
+def request_of(id: int, method: str = "tools/call") -> JSONRPCRequest:
+    return JSONRPCRequest(jsonrpc="2.0", id=id, method=method, params={"name": "write"})
+
+
+def cancel_of(id: int) -> JSONRPCNotification:
+    return JSONRPCNotification(jsonrpc="2.0", method="notifications/cancelled", params={"requestId": id})
+
+
 async def test_a_call_that_is_cancelled_as_it_is_allowed_does_not_run_and_has_failed() -> None:
     """Otherwise it would count as running until the connection closes: the gate started it, and the server never gets
     it.
     """
-    allowed, reported = anyio.Event(), list[Event]()
-
-    async def gate(call: ToolCall) -> GateAnswer:
-        await allowed.wait()
-        return GateAnswer(allowed=True)
-
-    async def report(event: Event) -> None:
-        reported.append(event)
-
-    to_proxy, from_client = anyio.create_memory_object_stream[Any](1)
-    to_server, from_proxy = anyio.create_memory_object_stream[Any](1)
-    nobody, nothing = anyio.create_memory_object_stream[Any](1)
-    names, visibility = Naming(), Visibility(list)
-    shared = SharedByConnections(
-        gate=gate, report=report, naming=names, visibility=visibility, new_id=lambda: "call-1", warn=print
-    )
-    relay = Relay(shared, (from_client, nobody), (nothing, to_server))
-    call = JSONRPCRequest(jsonrpc="2.0", id=1, method="tools/call", params={"name": "write"})
-    cancel = JSONRPCNotification(jsonrpc="2.0", method="notifications/cancelled", params={"requestId": 1})
-    with to_proxy, from_client, to_server, from_proxy, nobody, nothing:
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(relay.run)
-            await to_proxy.send(SessionMessage(call))
-            await anyio.wait_all_tasks_blocked()
-            allowed.set()
-            await relay._withdrawn(cancel)
-            await anyio.wait_all_tasks_blocked()
-            passed_on, pending = from_proxy.statistics().current_buffer_used, [*relay._pending]
-            tasks.cancel_scope.cancel()
+    allowed = anyio.Event()
+    relaying = Relaying(allowed)
+    async with relaying.running():
+        await relaying.send(request_of(1))
+        allowed.set()
+        await relaying.relay._withdrawn(cancel_of(1))
+        await anyio.wait_all_tasks_blocked()
+        passed_on, pending = relaying.passed_on, relaying.pending
 
     assert (passed_on, pending) == (0, [])
-    assert [(event.type, getattr(event, "error", None)) for event in reported] == [("tool_call_failed", WITHDRAWN)]
+    failed = [(event.type, getattr(event, "error", None)) for event in relaying.reported]
+    assert failed == [("tool_call_failed", WITHDRAWN)]
 
 
 @pytest.mark.parametrize("method", ["tools/call", "resources/read"])
@@ -140,36 +182,15 @@ async def test_requests_that_were_cancelled_and_never_answered_are_forgotten(
 ) -> None:
     """Most servers answer none, and a client may stay connected for months. A call has failed then."""
     monkeypatch.setattr("proctor.adapters.mcp_proxy.relay._MOST_WITHDRAWN", 2)
-    reported = list[Event]()
-    names = (f"call-{n}" for n in range(10))
-
-    async def gate(call: ToolCall) -> GateAnswer:
-        return GateAnswer(allowed=True)
-
-    async def report(event: Event) -> None:
-        reported.append(event)
-
-    to_proxy, from_client = anyio.create_memory_object_stream[Any](1)
-    to_server, from_proxy = anyio.create_memory_object_stream[Any](20)
-    nobody, nothing = anyio.create_memory_object_stream[Any](1)
-    shared = SharedByConnections(
-        gate=gate, report=report, naming=Naming(), visibility=Visibility(list), new_id=lambda: next(names), warn=print
-    )
-    relay = Relay(shared, (from_client, nobody), (nothing, to_server))
-    with to_proxy, from_client, to_server, from_proxy, nobody, nothing:
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(relay.run)
-            for id in range(4):
-                request = JSONRPCRequest(jsonrpc="2.0", id=id, method=method, params={"name": "write"})
-                await to_proxy.send(SessionMessage(request))
-                await anyio.wait_all_tasks_blocked()
-                params = {"requestId": id}
-                cancel = JSONRPCNotification(jsonrpc="2.0", method="notifications/cancelled", params=params)
-                await to_proxy.send(SessionMessage(cancel))
-                await anyio.wait_all_tasks_blocked()
-            pending = [request.id for request in relay._pending]
-            failed = [(getattr(event, "tool_call_id", ""), getattr(event, "error", "")) for event in reported]
-            tasks.cancel_scope.cancel()
+    allowed = anyio.Event()
+    allowed.set()
+    relaying = Relaying(allowed)
+    async with relaying.running():
+        for id in range(4):
+            await relaying.send(request_of(id, method))
+            await relaying.send(cancel_of(id))
+        pending = relaying.pending
+        failed = [(getattr(event, "tool_call_id", ""), getattr(event, "error", "")) for event in relaying.reported]
 
     assert pending == [2, 3]
     assert failed == ([("call-0", UNANSWERED), ("call-1", UNANSWERED)] if method == "tools/call" else [])
