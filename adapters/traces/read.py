@@ -7,6 +7,7 @@ from typing import IO, Any, TypeAlias
 import msgspec
 
 from proctor.policies.events import EVENT_TYPES
+from proctor.policies.reading.sources import RECORDINGS
 
 from ..agents.claude import session_log as claude
 from ..agents.codex import session_log as codex
@@ -82,7 +83,7 @@ def _format_of(value: Any) -> str | None:
     return "events" if "seq" in value and "session_id" in value else None
 
 
-_ENDINGS = (".jsonl", ".ndjson", ".json")
+_ENDINGS = (*RECORDINGS, ".json")
 
 
 def read_sessions(

@@ -171,8 +171,8 @@ class _JsonReader(_Cursor):
 
 
 SUFFIXES = {".yaml": "yaml", ".yml": "yaml", ".json": "json", ".toml": "toml"}
-RECORDINGS = (".jsonl", ".jsonl.gz")
-"""How the names of files end that hold recorded sessions, a line each."""
+RECORDINGS = (".jsonl", ".ndjson")
+"""How the names of files end that hold recorded sessions, a line each; also with `.gz`."""
 
 
 def read_source(
@@ -192,7 +192,7 @@ def read_source(
         if isinstance(source, Mapping):
             roots = [node_of(source)]
             check_size(roots[0])
-        elif file.endswith(RECORDINGS):
+        elif file.removesuffix(".gz").endswith(RECORDINGS):
             raise Unreadable(
                 "recorded sessions, not a policy", TextSpan(1, 1), "`proctor eval --policy FILE` reads them"
             )

@@ -217,10 +217,10 @@ def test_policy_tests_in_a_folder_are_not_loaded_as_policies(block: str, tmp_pat
         load_policies(tmp_path)
 
 
-@pytest.mark.parametrize("name", ["sessions.jsonl", "sessions.jsonl.gz"])
+@pytest.mark.parametrize("name", ["sessions.jsonl", "sessions.jsonl.gz", "sessions.ndjson", "sessions.ndjson.gz"])
 def test_recorded_sessions_are_no_policy(tmp_path: Path, name: str) -> None:
     """Who mixes up the order of a command's files learns what this one is for."""
-    (tmp_path / name).write_bytes(b'{"id": "s", "events": []}\n' if name.endswith("l") else b"\x1f\x8b\x08")
+    (tmp_path / name).write_bytes(b"\x1f\x8b\x08" if name.endswith(".gz") else b'{"id": "s", "events": []}\n')
 
     with pytest.raises(
         PolicyError, match=r":1:1: recorded sessions, not a policy; `proctor eval --policy FILE` reads"
