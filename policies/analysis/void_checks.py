@@ -98,8 +98,7 @@ def _unused(member: Policy, clauses: Sequence[Clause]) -> Iterator[PreflightFind
 
 def _given_names(member: Policy) -> frozenset[str]:
     """The names that a policy gives tools, folded."""
-    virtual = (each.name for each in scope_of([member]).virtual_names)
-    return frozenset(name.casefold() for name in (*member.aliases, *virtual))
+    return frozenset(name.casefold() for name in (*member.aliases, *(each.as_ for each in virtual_tools_of(member))))
 
 
 def _of_another(clause: Clause, scopes: Sequence[tuple[str, frozenset[str]]]) -> Iterator[PreflightFinding]:
