@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import re
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import lru_cache
 from posixpath import normpath
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -118,12 +118,12 @@ class NamedCommand:
         alone = len(more) == 1 and more[0] in _ONLY_PRINTS_ALONE
         return self.allows(given) and not alone and _ONLY_PRINTS.isdisjoint(more)
 
-    def may_be(self, given: Words) -> bool:
-        """Whether a command is this one, or nobody can tell."""
+    def may_be(self, given: Words, called: Collection[str]) -> bool:
+        """Whether a command, which is `called` so, is this one, or nobody can tell."""
         name = given[0]
         if name is None:
             return True
-        if self.name.casefold() not in _called(name) and not _may_be_file(self.name, name):
+        if self.name.casefold() not in called and not _may_be_file(self.name, name):
             return False
         given = (name, *in_full(self.name, given[1:]))
         wanted = [*in_full(self.name, self._written.others)]
@@ -197,12 +197,12 @@ class NamedCommands:
 
     def reach(self, line: str, shell: Shell = "bash") -> bool:
         """Whether a line would run a command that is named, or nobody can tell."""
-        return any(
-            named.may_be(command)
-            for given, among_words in commands_of(line, shell, _A_VALUE)
-            for command in self._commands(given, among_words)
-            for named in self._named
-        )
+        for given, among_words in commands_of(line, shell, _A_VALUE):
+            for command in self._commands(given, among_words):
+                called = _called(command[0] or "")
+                if any(named.may_be(command, called) for named in self._named):
+                    return True
+        return False
 
     def _commands(self, given: Words, among_words: bool) -> Iterator[Words]:
         from ..shell.programs import passes_to_code
