@@ -158,7 +158,7 @@ def command(arguments: Sequence[Word]) -> list[Nested]:
 def shell(name: str, arguments: Sequence[Word]) -> list[Nested]:
     """`bash -c line`; a shell without a line reads something unknown."""
     runs_line = False
-    if [word.text for word in arguments[:1]] == ["-n"] and len(arguments) == 2 and not arguments[1].could_be_option():
+    if len(arguments) == 2 and arguments[0].text == "-n" and not arguments[1].could_be_option():
         return []  # it only checks a script's syntax
     for word in arguments:
         text = word.text

@@ -1,4 +1,4 @@
-r"""Texts that regular expressions, and names that globs distinguish: one for each set of patterns that some text
+r"""Texts that regular expressions distinguish, and names that globs do: one for each set of patterns that some text
 matches, and no other.
 
 The patterns run side by side as automata over one letter of each kind that they tell apart. `\b`, `^` and `$` are
