@@ -20,7 +20,7 @@ import msgspec
 import tenacity
 
 from proctor.policies.errors import os_words
-from proctor.policies.events import EVENT_TYPES, Event
+from proctor.policies.events import EVENT_TYPES, Event, encode_event
 from proctor.supervisor.errors import StoreError, UsageError
 from proctor.supervisor.log import logger
 from proctor.supervisor.ports.store import Store
@@ -33,8 +33,10 @@ _encode = msgspec.json.Encoder(enc_hook=str).encode
 
 
 def message_id(event: Event) -> str:
-    """The id by which a receiver recognizes a repeated event."""
-    return f"{event.session_id}.{event.seq}"
+    """The id by which a receiver recognizes a repeated event: another event of that number, as there may be in a
+    restored store, has another one.
+    """
+    return f"{event.session_id}.{event.seq}.{sha256(encode_event(event)).hexdigest()[:16]}"
 
 
 def enveloped(event: Event, store_id: str) -> bytes:

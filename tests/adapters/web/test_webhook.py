@@ -321,7 +321,9 @@ async def test_old_events_are_not_sent(sending: Sending) -> None:
 async def test_sending_continues_when_an_older_copy_takes_the_stores_place(
     sending: Sending, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As after `.restore` in a SQLite shell: what is stored from then on arrives, and the log says what happened."""
+    """As after `.restore` in a SQLite shell: what is stored from then on arrives, also under a number that an event
+    had which arrived before; the log says what happened.
+    """
     older = copied(sending.place)
     with receiving() as receiver:
         wanted = await sending.begun(receiver)
@@ -333,7 +335,8 @@ async def test_sending_continues_when_an_older_copy_takes_the_stores_place(
             while "webhook.store_replaced" not in caplog.text:
                 await anyio.to_thread.run_sync(threading.Event().wait, 0.01)
             await sending.violated("three", session_id="ses_2")
-            await receiver.until("one", "two", "three")
+            await sending.violated("four")
+            await receiver.until("one", "two", "three", "four")
 
 
 async def test_a_position_of_another_store_is_an_error_at_the_start_that_names_its_file(sending: Sending) -> None:
