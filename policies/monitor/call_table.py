@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Literal, TypeAlias
@@ -249,18 +249,14 @@ def check_id(id: object) -> None:
 
 
 class CallTable(dict[str, CallState]):
-    """The open calls of a run, by id; the session keeps the digests of the others.
-
-    `redact` is set for a session replayed from its record: its inputs are then redacted ones.
+    """The open calls of a run, by id; the session keeps the digests of the others. A replayed call has the input of
+    its event, without secrets.
     """
 
-    __slots__ = ("memory", "redact", "session")
+    __slots__ = ("memory", "session")
 
     session: Session
     memory: SessionFacts
-
-    def __init__(self) -> None:
-        self.redact: Callable[[Any], Any] | None = None
 
     def relate(self, id: str, name: str, input: Any, turn: int) -> Relation:
         """The relation of the call with that id, tool and input, in `turn` (numbered by the session; 0: unknown).
@@ -282,17 +278,18 @@ class CallTable(dict[str, CallState]):
             ended = session.earlier.get(id)
             if ended is None or turn >= session.begun:
                 return "new"
-        kept = ended.removeprefix(DENIED)
+        kept, redact = ended.removeprefix(DENIED), self.memory.redact
         if not matches_digest(kept, name, input) and not (
-            self.redact is not None and matches_digest(kept, name, self.redact(input))
+            redact is not None and matches_digest(kept, name, redact(input))
         ):
             return "new"
         return "denied" if ended.startswith(DENIED) else "ended"
 
     def is_same(self, call: CallState, name: str, input: Any) -> bool:
         """Whether the call has this tool and input; the order of keys is ignored, 7.0 is 7, and true is not 1."""
+        redact = self.memory.redact
         return call.is_again(name, input) or (
-            self.redact is not None and call.name == name and call.is_again(name, self.redact(input))
+            redact is not None and call.name == name and call.is_again(name, redact(input))
         )
 
     def apply(self, event: ToolEvent | ToolOutcome) -> None:

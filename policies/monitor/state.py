@@ -1,6 +1,6 @@
 """The state of all rules over one session, and how it changes by a call: its request, start and end."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from typing import Any, Final, Literal
 
@@ -69,6 +69,7 @@ class MonitorState:
         self._bound: dict[NamingKind | CallPlan, BoundPlan] = {}
         self._due: dict[int, int] = NOTHING_DUE
         self._due_at: dict[int, set[int]] = NOTHING_DUE
+        self.redact: Callable[[Any], Any] | None = None
         self.rebind()
 
     def adopt(self, program: Program) -> None:
@@ -82,7 +83,7 @@ class MonitorState:
     def rebind(self) -> None:
         """Bind the plans of the calls again, after rules or states were replaced."""
         self.memory = SessionFacts(
-            self.returned, self.session.user_text, self.session.meter, self.context, self.tools
+            self.returned, self.session.user_text, self.session.meter, self.context, self.tools, self.redact
         )
         self.calls.session, self.calls.memory, self.latest = self.session, self.memory, None
         self._bound.clear()
@@ -94,6 +95,10 @@ class MonitorState:
                 self._due, self._due_at = {}, {}
             for number in self.rules:
                 self.reschedule(number)
+
+    def compare_redacted(self, redact: Callable[[Any], Any]) -> None:
+        """From now on, inputs are compared with those of other calls as the event log has them."""
+        self.redact = self.memory.redact = redact
 
     def due_next(self) -> set[int]:
         """The rules that are due at the next call, whatever its tool."""

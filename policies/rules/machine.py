@@ -157,6 +157,12 @@ class EvaluatedCall(msgspec.Struct, gc=False):
         """The run's directories and shell."""
         return self.memory.directories
 
+    @property
+    def comparable(self) -> Any:
+        """The input to compare with other calls', of which a replay knows no secret."""
+        redact = self.memory.redact
+        return self.input if redact is None else redact(self.input)
+
     def outputs(self, ref: OutputRef) -> SeenValues:
         """The outputs of earlier successful calls."""
         return self.memory.returned[ref]
@@ -174,7 +180,7 @@ class EvaluatedCall(msgspec.Struct, gc=False):
         """A digest of the tool and input that ignores the JSON types of values."""
         loose: str | None = self.memo.get(LOOSE)
         if loose is None:
-            text = self.name.casefold() + "\0" + fingerprint(_loosened(self.input)).decode()
+            text = self.name.casefold() + "\0" + fingerprint(_loosened(self.comparable)).decode()
             loose = self.memo[LOOSE] = hashlib.blake2b(text.encode(errors="replace"), digest_size=16).hexdigest()
         return loose
 

@@ -1,5 +1,6 @@
 """A session's bounded memory for its rules: the user's texts, and the tools' outputs."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 from unicodedata import category
@@ -70,13 +71,16 @@ class Metered(Protocol):
 
 @dataclass(slots=True, eq=False)
 class SessionFacts:
-    """Facts about a session that rules may look up besides their own state."""
+    """Facts about a session that rules may look up besides their own state; `redact` makes an input what the event
+    log has of it.
+    """
 
     returned: dict[OutputRef, SeenValues]
     user_text: UserText
     meter: Metered
     context: RunContext
     tools: ToolTable
+    redact: Callable[[Any], Any] | None = None
     directories: Directories = field(init=False)
 
     def __post_init__(self) -> None:

@@ -100,7 +100,7 @@ class Keyed(Machine):
 
     def _read(self, call: EvaluatedCall) -> list[str]:
         """The values at `key`, read once for all rules with the same key."""
-        values = self._values_at(call.input)
+        values = self._values_at(call.comparable)
         if len(values) == 1 and type(values[0]) is str and values[0]:
             keys = values
         else:

@@ -69,6 +69,7 @@ class RunMachine:
         bounds: RecordBounds = BOUNDS,
     ) -> None:
         self._state = RunState(identity, monitor, redactor, RecordCounts(bounds))
+        monitor.state.compare_redacted(partial(redactor.redact, session_id=identity.session_id))
         self.outbox = self._state.outbox
         self.signal: BaseException | None = None  # raised by a handler of the program's signals while it judged
         lines = list(map(BudgetLine, monitor.budgets))
@@ -102,7 +103,6 @@ class RunMachine:
         past = past_of(identity, history)
         identity = msgspec.structs.replace(identity, turns_before=past.turns, events_before=past.last_seq)
         machine = cls(identity, monitor, earlier_grants=past.grants, **settings)
-        machine._know_redacted(monitor)
         for event in history:
             if event.seq > judged_to:
                 monitor.observe(event)
@@ -122,7 +122,6 @@ class RunMachine:
         """
         kept = read_snapshot(data)
         machine = cls(kept.identity, monitor, **settings)
-        machine._know_redacted(monitor)
         restore(kept, machine._run_ending)
         machine._deadline = kept.deadline
         return machine
@@ -133,9 +132,6 @@ class RunMachine:
         Raises EventError if events were not drained by `drain_record` first, or for what JSON cannot hold.
         """
         return snapshot(self._run_ending, self._deadline)
-
-    def _know_redacted(self, monitor: Monitor) -> None:
-        monitor.calls.redact = partial(self._state.redactor.redact, session_id=self._state.identity.session_id)
 
     @property
     def monitor(self) -> Monitor:

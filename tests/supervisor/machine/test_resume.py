@@ -8,7 +8,17 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from proctor.policies import Before, EventError, Limits, RunContext, ToolCall, compile_policy, merge_policies
+from proctor.policies import (
+    Before,
+    Count,
+    EventError,
+    Limits,
+    Loop,
+    RunContext,
+    ToolCall,
+    compile_policy,
+    merge_policies,
+)
 from proctor.policies import events as ev
 from proctor.policies.events.calls import input_digest
 from proctor.policies.policy import Approval, Deny, Policy
@@ -306,6 +316,35 @@ def test_a_restored_machine_recognises_a_call_known_only_by_its_redacted_event()
     assert related == [["running", "conflict"]] * 2
 
 
+@pytest.mark.parametrize("rule", [
+    Loop(window=9, threshold=2, action="deny"), Count(tool="read", max=1, key="$.to", action="deny"),
+], ids=["loop", "key"])  # fmt: skip
+@pytest.mark.parametrize("rebuilt", ["lives on", "resumed", "restored"])
+def test_an_input_with_a_secret_equals_the_one_that_the_log_has(rule: Any, rebuilt: str) -> None:
+    """Another secret is another input."""
+    compiled = compile_policy(merge_policies([Policy(name="p", rules=(rule,))]))
+    record: list[ev.Event] = []
+    settings: dict[str, Any] = {"approval": compiled.approval, "redactor": Redactor(Redaction())}
+    machine = RunMachine.resume(identity(), compiled.monitor(RunContext()), record, **settings)
+    shell = Shell(machine, record)
+    shell.happens(interface.Begin(now_ms=1, prompt="go"))
+
+    def allowed(key: int, secret: str) -> bool:
+        call = ToolCall(id=f"c{key}", name="read", input={"to": secret})
+        effects = shell.happens(interface.Proposed(now_ms=2, key=key, call=call))
+        return any(answer.allowed for _, answer in shown_by(effects))
+
+    first = allowed(1, TOKEN)
+    if rebuilt == "resumed":
+        shell.machine = RunMachine.resume(identity(), compiled.monitor(RunContext()), record, **settings)
+    elif rebuilt == "restored":
+        monitor = compiled.restore(shell.machine.monitor.snapshot())
+        shell.machine = RunMachine.restore(shell.machine.snapshot(), monitor, **settings)
+
+    assert (first, allowed(2, TOKEN), allowed(3, TOKEN.replace("k9", "q2"))) == (True, False, True)
+    assert TOKEN not in repr(record)
+
+
 def test_a_resumed_run_returns_its_last_message() -> None:
     """Without the text that was streamed before."""
     record: list[ev.Event] = []
@@ -331,7 +370,7 @@ def test_a_call_known_only_by_its_event_equals_the_exact_call() -> None:
         return [table.relate("c", name, input, 0) for name, input in variants]
 
     assert related() == ["conflict"] * 3
-    table.redact = lambda exact: redacted if exact == {"to": TOKEN} else exact
+    calls.state.compare_redacted(lambda exact: redacted if exact == {"to": TOKEN} else exact)
     assert related() == ["running", "conflict", "conflict"]
     calls.observe(ev.ToolCallCompleted(tool_call_id="c", tool_name="x"))
     table.session.begun = 1
