@@ -238,6 +238,7 @@ _NAMED = re.compile(r"`([a-z]+(?: \| [a-z]+)*)`")
 _PHRASES = (
     (re.compile(r"^JSON is malformed: (.*) \(byte (\d+)\)$"), r"not JSON: \1 at byte \2"),
     (re.compile(r"^Input data was truncated$"), "not JSON: it ends too early, or has half a character"),
+    (re.compile(r"^Invalid UTF-8 encoded string"), "not valid UTF-8"),
     (re.compile(r"^Object missing required field `(.*?)`"), r"`\1` is missing"),
     (re.compile(r"^Object contains unknown field `(.*?)`"), r"unknown key `\1`"),
     (re.compile(r"^Invalid enum value '(.*?)'"), r"unknown value `\1`"),
