@@ -125,6 +125,25 @@ class RunLog:
         self.log("error", event, None, **failure(error))
 
 
+class Outage:
+    """Logs what fails when it begins to fail, and not again at every try until it is `over`."""
+
+    def __init__(self, log: Any, event: str) -> None:
+        self._log = log
+        self._event = event
+        self._logged: dict[str, str] = {}
+
+    def met(self, **fields: str) -> None:
+        """Log a failure, unless the one before was the same."""
+        if fields != self._logged:
+            self._log.warning(self._event, **fields)
+        self._logged = fields
+
+    def over(self) -> None:
+        """What failed works."""
+        self._logged = {}
+
+
 def failure(error: BaseException) -> dict[str, str]:
     """The fields that tell an error: what was raised where, never with the values of local variables."""
     return {"error": named_error(error), "exception": "".join(traceback.format_exception(error)).rstrip()}

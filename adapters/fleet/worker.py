@@ -16,7 +16,7 @@ from proctor.policies.policy import Policy
 from proctor.policies.values.foreign_code import error_text, isolated
 from proctor.supervisor import StartsBlockedError, StoreError, Supervisor, UsageError
 from proctor.supervisor.control.ownership import end_lost_and_log
-from proctor.supervisor.log import logger
+from proctor.supervisor.log import Outage, logger
 from proctor.supervisor.ports.adapter import Adapter
 from proctor.supervisor.ports.store import PAUSE_S, Store, wait_again
 from proctor.supervisor.run.recovery import end_unowned, fail_untried
@@ -186,14 +186,16 @@ class Worker:
     async def _start_runs(self, supervisor: Supervisor, tasks: TaskGroup) -> StoreError | None:
         """Start runs until drained, or until the store is closed, which gives the error."""
         token = 0
+        outage = Outage(self._log, "worker.store")
         while not self._drained:
             try:
                 await self._poll(supervisor, tasks)
                 token = await self._news(token)
+                outage.over()
             except StoreError as error:
                 if error.kind == "closed":
                     return error
-                self._log.warning("worker.store", error=str(error))
+                outage.met(error=str(error))
                 await anyio.sleep(RETRY_S)
         return None
 

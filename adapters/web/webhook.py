@@ -22,7 +22,7 @@ import tenacity
 from proctor.policies.errors import os_words
 from proctor.policies.events import EVENT_TYPES, Event, encode_event
 from proctor.supervisor.errors import StoreError, UsageError
-from proctor.supervisor.log import logger
+from proctor.supervisor.log import Outage, logger
 from proctor.supervisor.ports.store import Store
 from proctor.supervisor.watch.subscriptions import NOW, Subscription, Subscriptions
 
@@ -311,11 +311,12 @@ async def send_events(
     that this has was sent. `deliverer` makes the deliverer for the store's id.
     """
     subscriptions = Subscriptions(store)
-    after, reported = cursor.read(), ""
+    outage = Outage(log, "webhook.store_unreadable")
+    after = cursor.read()
     while True:
         try:
             async with subscriptions.subscribe(after=after or NOW) as events:
-                reported = ""
+                outage.over()
                 place = str(events.cursor)
                 cursor.write(place)
                 try:
@@ -328,9 +329,7 @@ async def send_events(
         except StoreError as error:
             if error.kind == "closed":
                 return
-            if str(error) != reported:  # once, however long it lasts
-                log.warning("webhook.store_unreadable", why=str(error))
-            reported = str(error)
+            outage.met(why=str(error))
             await anyio.sleep(STORE_PAUSE_S)
         except UsageError as error:
             log.error("webhook.store_replaced", why=str(error))  # noqa: TRY400 - what is wrong, not where here

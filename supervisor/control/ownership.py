@@ -16,6 +16,7 @@ from proctor.policies.values.foreign_code import error_text
 
 from ..arguments import moment_before
 from ..errors import StoreError
+from ..log import Outage
 from ..ports.adapter import EndOrphans
 from ..ports.processes import enter, leave
 from ..ports.store import Store, all_runs
@@ -38,6 +39,7 @@ class Ownership:
     def __init__(self, store: Store, log: Any, *, registered: Callable[[Owner], None]) -> None:
         self._store = store
         self._log = log
+        self._unrenewed = Outage(log, "lease.not_renewed")
         self._registered = registered
         self.end_orphans: EndOrphans | None = None
         self.store_id = ""
@@ -103,8 +105,9 @@ class Ownership:
         try:
             await call_within(RENEW_S, lambda: self._store.renew(epoch, lease_s=LEASE_S))
         except Exception as error:  # the lease still runs for a while; appends say when it does not
-            self._log.warning("lease.not_renewed", error=error_text(error))
+            self._unrenewed.met(error=error_text(error))
             return isinstance(error, StoreError) and error.kind in ("closed", "fenced")
+        self._unrenewed.over()
         return True
 
 
@@ -130,9 +133,11 @@ class CommandReader:
     async def run(self, after: int) -> None:
         """Deliver the commands with a number > after until cancelled or the store is closed, despite errors."""
         self._began = self._after = after
+        outage = Outage(self._log, "instructions.unreadable")
         while not self._closed:
             try:
                 await call_isolated(self._wait)
+                outage.over()
             except Exception as error:  # it must not end any run of this process
                 kind = error.kind if isinstance(error, StoreError) else ""
                 self._closed = kind == "closed"
@@ -140,7 +145,7 @@ class CommandReader:
                     self._after += 1  # it keeps none behind it from being heard
                     self._log.error("instruction.unreadable", error=error_text(error))
                 elif not self._closed:
-                    self._log.warning("instructions.unreadable", error=error_text(error))
+                    outage.met(error=error_text(error))
                     await anyio.sleep(COMMAND_RETRY_S)
             await anyio.sleep(PAUSE_S)
 

@@ -302,6 +302,26 @@ async def test_a_worker_reports_that_its_store_is_closed() -> None:
         await store.aclose()
 
 
+async def test_a_store_that_cannot_be_read_is_reported_once_and_read_again(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A line for every try would be 86,400 a day."""
+    reads: list[int] = []
+
+    async def fails(usual: Any, **how: Any) -> Any:
+        reads.append(len(reads))
+        if len(reads) < 5:
+            raise StoreError("the disk is away")
+        return await usual(**how)
+
+    monkeypatch.setattr("proctor.adapters.fleet.worker.RETRY_S", 0.01)
+    store = around(runs=fails)
+    queued = await enqueue(store, spec())
+    async with at_work(store) as fleet:
+        assert (await (await fleet.handle(queued.run_id)).wait()).status == "completed"
+    assert caplog.text.count("worker.store") == 1
+
+
 async def test_a_run_whose_start_cannot_be_read_keeps_its_slot() -> None:
     """Otherwise the next one would be claimed, and wait for the slot while no other worker could have it."""
     looks: list[str] = []

@@ -544,9 +544,9 @@ async def test_a_created_run_that_was_started_meanwhile_is_not_started_again() -
     ("kind", "settled"), [("fenced", True), ("closed", True), ("unwritable", False), (None, True)]
 )
 async def test_a_failed_renewal_is_retried_soon_unless_the_lease_is_gone(
-    kind: StoreErrorKind | None, settled: bool
+    kind: StoreErrorKind | None, settled: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A released owner and a closed store give the same answer each time."""
+    """A released owner and a closed store give the same answer each time. The log has it once."""
 
     async def refuses(*_: Any, **lease: Any) -> None:
         if kind is not None:
@@ -555,9 +555,11 @@ async def test_a_failed_renewal_is_retried_soon_unless_the_lease_is_gone(
     ownership = Ownership(around(renew=refuses), logger(), registered=lambda owner: None)
     owner = await ownership.owner()
     try:
-        assert await ownership._renewed() is settled
+        assert [await ownership._renewed(), await ownership._renewed()] == [settled, settled]
     finally:
         leave(owner)
+
+    assert caplog.text.count("lease.not_renewed") == (kind is not None)
 
 
 @pytest.mark.trio

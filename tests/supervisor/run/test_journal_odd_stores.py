@@ -201,8 +201,8 @@ async def test_a_store_that_ignores_a_cancel_does_not_block_a_start_or_a_close(
 
 
 def unheard(error: type[BaseException]) -> Any:
-    """A store whose first read of commands fails."""
-    errors = [error]
+    """A store whose first reads of commands fail."""
+    errors = [error] * 3
 
     async def commands(usual: Any, **which: Any) -> list[Command]:
         if errors:
@@ -232,7 +232,7 @@ async def test_a_store_that_cancels_the_reader_of_commands_harms_no_run() -> Non
 async def test_a_store_that_raises_when_commands_are_read_harms_no_run(
     autojump_clock: object, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """They are read again a second later, and the log has the error."""
+    """They are read again each second, and the log has the error once."""
     assert await cancelled_by_command(unheard(RuntimeError), OPEN) == ("cancelled", "enough")
     assert len([line for line in caplog.messages if "instructions.unreadable" in line]) == 1
 
