@@ -16,7 +16,7 @@ from proctor.policies.events.run_context import RunContext
 from proctor.policies.policy import Policy
 from proctor.policies.rules.petri_net import Mappers, OnResults, Validators
 from proctor.policies.values.foreign_code import isolated
-from proctor.policies.values.json_values import json_words
+from proctor.policies.values.json_values import is_finite, json_words
 
 from .errors import ProviderError, UsageError
 from .ports.stored_types import ApprovalAnswer
@@ -325,7 +325,10 @@ def recordable(name: str, given: object, kind: Any = Any) -> Any:
     something else than this kind.
     """
     try:
-        return msgspec.json.decode(msgspec.json.encode(given), type=kind)
+        line = msgspec.json.encode(given)
+        if b"null" in line and not is_finite(given):
+            raise ValueError("a number in it is not finite")
+        return msgspec.json.decode(line, type=kind)
     except UNREADABLE as error:
         raise UsageError(f"`{name}` cannot be recorded: {json_words(error)}") from None
 

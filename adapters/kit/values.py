@@ -2,7 +2,6 @@
 
 import getpass
 import importlib
-import math
 import os
 import re
 import secrets
@@ -14,27 +13,18 @@ from operator import attrgetter
 from pathlib import Path
 from typing import IO, Any
 
-import msgspec
-
+from proctor.policies.values import json_values
 from proctor.policies.values.foreign_code import as_data, isolated, named_error
 from proctor.policies.values.foreign_code import to_jsonable as to_jsonable
 from proctor.supervisor.errors import UsageError
 
 
 def is_finite(value: Any) -> bool:
-    """Whether JSON can express every number in a value; records have `null` for any other."""
+    """Whether JSON can express every number in a value; records have a text for any other."""
     try:
-        return _all_finite(isolated(msgspec.to_builtins, value, enc_hook=as_data))
+        return isolated(json_values.is_finite, value, as_data)
     except Exception:
         return False
-
-
-def _all_finite(value: Any) -> bool:
-    if isinstance(value, float):
-        return math.isfinite(value)
-    if isinstance(value, dict):
-        return all(_all_finite(item) for item in value.values())
-    return not isinstance(value, list | tuple | set | frozenset) or all(map(_all_finite, value))
 
 
 _ESCAPE = re.compile(

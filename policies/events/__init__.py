@@ -6,12 +6,13 @@ kept as they came, never dropped and never an error.
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any
 
 import msgspec
 
 from ..errors import EventError, wrong_type
-from ..values.json_values import json_words
+from ..values.json_values import is_finite, json_words, name_numbers
 from .calls import check_input
 from .policy_events import USER_MESSAGES_FULL as USER_MESSAGES_FULL
 from .policy_events import ApprovalEvent as ApprovalEvent
@@ -123,7 +124,8 @@ def _decode_unrecognized(data: bytes | str, error: Exception) -> Event:
 
 
 def encode_event(event: Event) -> bytes:
-    """Write one event as a line of JSON, without the line's end.
+    """Write one event as a line of JSON, without the line's end. A number that JSON does not have is written as the
+    text `NaN`, `Infinity` or `-Infinity`.
 
     Raises EventError for anything that is not an event, and for what JSON cannot hold.
     """
@@ -131,11 +133,35 @@ def encode_event(event: Event) -> bytes:
         raise EventError(wrong_type("an event", event))
     if type(event) in _WITH_INPUT:
         check_input(event.tool_input)  # type: ignore[attr-defined]
-    return encode_checked(event)
+    return as_recorded(event)[1]
 
 
-def encode_checked(event: Event) -> bytes:
-    """As `encode_event`, of an event whose input has passed `check_input`. Raises one of UNREADABLE."""
+def as_recorded(event: Event) -> tuple[Event, bytes]:
+    """An event whose input has passed `check_input` as `encode_event` writes it, and that line. Raises one of
+    UNREADABLE.
+    """
+    line = _encoded(event)
+    if b"null" not in line:  # as it would have for a number that JSON does not have
+        return event, line
+    values = ((name, getattr(event, name)) for name in _open_fields(type(event)))
+    named = {name: name_numbers(value) for name, value in values if not is_finite(value)}
+    if not named:
+        return event, line
+    event = msgspec.structs.replace(event, **named)
+    return event, _encoded(event)
+
+
+@cache
+def _open_fields(kind: type[Event]) -> tuple[str, ...]:
+    """The fields that may hold any JSON, without those that `check_input` checks."""
+    fields = msgspec.structs.fields(kind)
+    return tuple(field.name for field in fields if field.type in _OPEN and field.name != "tool_input")
+
+
+_OPEN = (Any, dict[str, Any], dict[str, Any] | None)
+
+
+def _encoded(event: Event) -> bytes:
     if type(event) is not Unrecognized:
         return _encoder.encode(event)
     stamps = {name: getattr(event, name) for name in _STAMPS if getattr(event, name)}

@@ -9,6 +9,8 @@ from typing import Any, ParamSpec, TypeVar
 
 import msgspec
 
+from .json_values import name_numbers
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -66,7 +68,8 @@ def named_error(error: BaseException) -> str:
 def to_jsonable(value: Any) -> Any:
     """The value as JSON would have it; what has no such form becomes text, whatever an object of others raises."""
     try:
-        return msgspec.json.decode(isolated(msgspec.json.encode, value, enc_hook=as_data))
+        line = isolated(msgspec.json.encode, value, enc_hook=as_data)
+        return isolated(name_numbers, value, as_data) if b"null" in line else msgspec.json.decode(line)
     except Exception:
         return error_text(value)
 

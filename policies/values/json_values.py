@@ -8,7 +8,7 @@ an argument's JSON type.
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, TypeGuard
 
 import msgspec
@@ -32,6 +32,26 @@ def is_number(value: Any) -> TypeGuard[int | float]:
     if type(value) is int:
         return True
     return type(value) is float and math.isfinite(value)
+
+
+def is_finite(value: Any, enc_hook: Callable[[Any], Any] | None = None) -> bool:
+    """Whether JSON has every number in a value; `enc_hook` turns what JSON has not into what it has. Raises what
+    `enc_hook` raises, or TypeError.
+    """
+    plain = msgspec.to_builtins(value, enc_hook=enc_hook, str_keys=True)
+    try:
+        json.dumps(plain, allow_nan=False)
+    except ValueError:
+        return False
+    return True
+
+
+def name_numbers(value: Any, enc_hook: Callable[[Any], Any] | None = None) -> Any:
+    """The value as JSON has it, with the text `NaN`, `Infinity` or `-Infinity` for a number that JSON does not have.
+    Raises as `is_finite` does.
+    """
+    plain = msgspec.to_builtins(value, enc_hook=enc_hook, str_keys=True)
+    return json.loads(json.dumps(plain), parse_constant=str)
 
 
 def number_of(value: Any, loose: bool) -> int | float | None:

@@ -363,12 +363,14 @@ def estimated_size(event: ev.Event) -> int:
 
 
 def sized(event: ev.Event) -> tuple[ev.Event, bytes | None, int]:
-    """A stamped event cut to the bounds, its encoding if it has one, and about how many bytes it takes."""
-    line = _line(event)
+    """A stamped event as it is recorded, cut to the bounds; its encoding if it has one; about how many bytes it
+    takes.
+    """
+    event, line = _as_recorded(event)
     if line is not None and len(line) <= _SURELY_WITHIN:
         return event, line, len(line)
     cut = within_bounds(event)
-    return cut, line if cut is event else _line(cut), estimated_size(cut)
+    return cut, line if cut is event else _as_recorded(cut)[1], estimated_size(cut)
 
 
 def within_bounds(event: ev.Event) -> ev.Event:
@@ -406,11 +408,11 @@ def _content_of(kind: type[ev.Event]) -> Callable[[ev.Event], tuple[Any, ...]]:
     return attrgetter(*names)
 
 
-def _line(event: ev.Event) -> bytes | None:
+def _as_recorded(event: ev.Event) -> tuple[ev.Event, bytes | None]:
     try:
-        return ev.encode_checked(event)
+        return ev.as_recorded(event)
     except UNREADABLE:
-        return None  # the store says what is wrong with it
+        return event, None  # the store says what is wrong with it
 
 
 def _estimate_size(value: Any) -> int:

@@ -120,7 +120,10 @@ async def test_a_context_with_another_runs_ids_is_an_error(field: str) -> None:
     assert adapter.launches == []
 
 
-@pytest.mark.parametrize("given", [{"metadata": {"x": object()}}, {"context": RunContext(labels={"x": object()})}])
+@pytest.mark.parametrize("given", [
+    {"metadata": {"x": object()}}, {"context": RunContext(labels={"x": object()})},
+    {"metadata": {"x": [float("nan")]}}, {"context": RunContext(labels={"x": float("inf")})},
+])  # fmt: skip
 async def test_an_argument_that_cannot_be_stored_is_an_error(given: Any) -> None:
     """Before anything starts."""
     with pytest.raises(UsageError, match="cannot be recorded"):

@@ -1,5 +1,6 @@
 """Events from a provider: it can't report for the supervisor, and a field of the wrong type fails its run."""
 
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -7,8 +8,9 @@ import pytest
 from supervised import OPEN, denying, record_of
 
 from proctor.policies import events as ev
+from proctor.policies import parse_policies
 from proctor.policies.events.calls import MOST_PARTS, ToolCall
-from proctor.supervisor import EventError, MemoryStore, StoreError, run_once
+from proctor.supervisor import EventError, MemoryStore, PolicyViolationError, StoreError, run_once
 from proctor.supervisor.testing.fakes import Ask, FakeAdapter, FakeApprover, Pause
 
 pytestmark = pytest.mark.anyio
@@ -104,6 +106,50 @@ WORD: Any = "x"
 THING: Any = object()
 NO_NUMBERS: list[Any] = [float("nan"), float("inf"), float("-inf")]
 """JSON does not have them: a record would say `null`."""
+
+
+BY_TEXT: Any = {"ratio": "NaN", "left": [None, {"most": "Infinity"}, "-Infinity"], "plain": 1.5}
+BY_NUMBER: Any = {"ratio": NO_NUMBERS[0], "left": (None, {"most": NO_NUMBERS[1]}, NO_NUMBERS[2]), "plain": 1.5}
+
+
+@pytest.mark.parametrize(("event", "recorded"), [
+    (ev.ToolCallCompleted(tool_call_id="c", tool_name="t", tool_output=BY_NUMBER), {"tool_output": BY_TEXT}),
+    (ev.ToolCallFailed(tool_call_id="c", tool_name="t", error=NO_NUMBERS[0]), {"error": "NaN"}),
+    (ev.MessageReceived(content=[BY_NUMBER]), {"content": [BY_TEXT]}),
+    (ev.ErrorOccurred(code="x", message="null", provider_error=BY_NUMBER), {"provider_error": BY_TEXT}),
+    (ev.Unrecognized(raw={"type": "mood", "of": BY_NUMBER}), {"of": BY_TEXT}),
+    (ev.RunStarted(metadata=BY_NUMBER), {"metadata": BY_TEXT}),
+    (ev.RunCompleted(output=BY_NUMBER), {"output": BY_TEXT}),
+])  # fmt: skip
+async def test_a_number_that_json_does_not_have_is_recorded_as_text(
+    event: ev.Event, recorded: dict[str, Any]
+) -> None:
+    """A record would say `null`. Observers and results have the same event as the store."""
+    store, seen = MemoryStore(), list[ev.Event]()
+    adapter = FakeAdapter([ev.ToolCallStarted(tool_call_id="c", tool_name="t"), event])
+    result = await run_once(
+        adapter, "go", policies=[OPEN], store=store, publishers=[lambda event: seen.append(event)]
+    )
+    stored = [
+        {name: getattr(kept, "raw", {}).get(name, getattr(kept, name, None)) for name in recorded}
+        for events in (await record_of(store), seen, result.events)
+        for kept in events
+    ]
+
+    assert stored.count(recorded) == 3
+
+
+async def test_a_number_in_an_output_is_what_its_record_says_to_rules() -> None:
+    """A session that continues from its record would decide otherwise."""
+    text = "{name: p, rules: [{type: precondition, tool: pay, requires: [{prior: look, output: [{path: $.x, %s}]}]}]}"
+    answers = []
+    for condition in ("equals: NaN", "exists: true", "lte: 5"):
+        adapter = FakeAdapter([Ask(id="a", name="look", output={"x": NO_NUMBERS[0]}), Ask(id="b", name="pay")])
+        with suppress(PolicyViolationError):
+            await run_once(adapter, "go", policies=parse_policies(text % condition))
+        answers.append("pay" in [call.name for call in adapter.ran])
+
+    assert answers == [True, True, False]
 
 
 def endless() -> Any:

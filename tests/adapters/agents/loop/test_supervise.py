@@ -14,7 +14,7 @@ from anyio.lowlevel import checkpoint
 
 from proctor.adapters import FunctionAdapter, ToolRefused, supervise
 from proctor.policies import Deny, Limits, Policy, parse_policies
-from proctor.policies.events import ToolCallStarted
+from proctor.policies.events import RunCompleted, ToolCallCompleted, ToolCallStarted
 from proctor.policies.events.calls import ToolCall
 from proctor.supervisor import ApprovalAnswer, ApprovalRequest, Redaction, RunResult, UsageError
 
@@ -166,6 +166,24 @@ async def test_a_tool_that_raises_has_failed_and_the_loop_may_continue() -> None
 
     assert "tool_call_failed" in types(gate.result)
     assert gate.result.status == "completed"
+
+
+async def test_a_result_that_json_does_not_have_is_recorded_as_text() -> None:
+    """The loop gets the number; its record would have said `null`."""
+    async with supervise([Policy(name="p")]) as gate:
+
+        @gate.tool
+        def divide() -> dict[str, Any]:
+            return {"ratio": float("nan"), "most": [float("inf"), None]}
+
+        got = await divide()
+        gate.output = got
+
+    (ended,) = [event for event in gate.result.events if isinstance(event, ToolCallCompleted)]
+    (over,) = [event for event in gate.result.events if isinstance(event, RunCompleted)]
+
+    assert got["most"] == [float("inf"), None]
+    assert ended.tool_output == over.output == {"ratio": "NaN", "most": ["Infinity", None]}
 
 
 async def test_a_wrong_use_of_a_tool_is_an_error_that_says_what_to_write() -> None:
