@@ -76,16 +76,18 @@ def options_of(shape: schema.Shape) -> tuple[schema.Shape, ...]:
 
 def record_of(shape: schema.Shape, text: str) -> str:
     """A text as the record that is expected in its place: a comparison as a condition, any other as the one required
-    key of the only record; empty if there is none, or if another text that may stand there is meant.
+    key of the only record, or its main key; empty if there is none, or if another text that may stand there is meant.
     """
     options = options_of(shape)
     compared = _COMPARISON.fullmatch(text)
     if compared and any(isinstance(option, schema.OfRecord) and option.cls is Condition for option in options):
         return f"{{path: {compared[1]}, {SIGNS[compared[2]]}: {compared[3]}}}"
-    keys = [own_keys(option.cls) for option in options if isinstance(option, schema.OfRecord)]
+    records = [option.cls for option in options if isinstance(option, schema.OfRecord)]
+    keys = [own_keys(cls) or [cls.main_key] for cls in records]
     choices = [str(value) for option in options if isinstance(option, schema.Choice) for value in option.values]
     texts = any(isinstance(option, schema.Text) for option in options) or schema.did_you_mean(text, choices)
-    return f"{{{keys[0][0]}: {text}}}" if len(keys) == 1 and len(keys[0]) == 1 and not texts else ""
+    key = keys[0][0] if len(keys) == 1 and len(keys[0]) == 1 and not texts else ""
+    return f"{{{key}: {text}}}" if key else ""
 
 
 def spelling_hint(shape: schema.Shape, node: Node) -> str:

@@ -331,6 +331,8 @@ class Requirement(Record, frozen=True):
     any_of: tuple[Requirement, ...] | UnsetType = UNSET
     description: str | None = None
 
+    main_key = "prior"
+
     def problems(self) -> Iterator[Issue]:
         kinds = ("prior", "turns_gte", "user_said", "any_of")
         given = [name for name in kinds if getattr(self, name) is not UNSET]

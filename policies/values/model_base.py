@@ -3,7 +3,7 @@
 import functools
 import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Annotated, Any, Final, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import Meta
@@ -26,6 +26,9 @@ class Base(msgspec.Struct, frozen=True):
     """The base of every written record: lists given in Python become the tuples the record holds. Raises PolicyError:
     a field that takes one of a few words has another.
     """
+
+    main_key: ClassVar[str] = ""
+    """The key that a text in the record's place is likely meant under, if no key is required."""
 
     def __post_init__(self) -> None:
         for name, words in _words(type(self)).items():
