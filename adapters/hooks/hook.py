@@ -192,7 +192,7 @@ class Hook:
     def _proposed(self) -> Verdict:
         """Answer a proposed call by the gate, unless its run was cancelled or no run may start."""
         hook_input, session = self._input, self._session
-        self._end_failed()
+        self._end_logged()
         self._end_with_their_scripts()
         call_id = hook_input.tool_use_id or f"{hook_input.tool_name}-{session.machine.seq + 1}"
         call = ToolCall(id=call_id, name=hook_input.tool_name, input=hook_input.tool_input, turn=session.machine.turn)
@@ -381,12 +381,17 @@ class Hook:
             self._report(ev.TurnCompleted(turn=self._session.machine.turn))
         return _ALLOWED
 
-    def _end_failed(self) -> None:
+    def _end_logged(self) -> None:
         """Record the calls that are over by the client's log, which no hook has told."""
-        runs = {call_id: call.name for call_id, call in self._session.machine.calls.items() if call.runs}
-        if self._client.failed is not None and runs:
-            for call_id, output in self._client.failed(self._input, runs).items():
-                self._end_calls([call_id], output)
+        runs = {call_id: call for call_id, call in self._session.machine.calls.items() if call.runs}
+        if self._client.logged_ends is None or not runs:
+            return
+        for call_id, end in self._client.logged_ends(self._input, runs).items():
+            if end.failed:
+                self._end_calls([call_id], end.output)
+            elif self._has_run:
+                name = runs[call_id].name
+                self._report(ev.ToolCallCompleted(tool_call_id=call_id, tool_name=name, tool_output=end.output))
 
     def _end_with_their_scripts(self) -> None:
         """Record that calls are over whose script is, and keep which scripts may have made this one. A command may
@@ -394,7 +399,7 @@ class Hook:
         """
         log, scripts = self._input.transcript_path, self._client.scripts(self._input)
         tool = self._client.tool(self._input.tool_name)
-        outlives = tool is not None and "bash" in tool.acts
+        outlives = tool is not None and "bash" in tool.every_act
         if scripts:
             made_by = {id: by for id, by in self._session.made_by.items() if id in self._session.machine.calls}
             self._end_calls([id for id, (of, by) in made_by.items() if of == log and not by & scripts])
@@ -420,6 +425,7 @@ class Hook:
         return _ALLOWED
 
     def _stopped(self) -> Verdict:
+        self._end_logged()
         if "batch" not in self._client.events.values():
             self._end_calls(list(self._session.machine.calls))
         if self._has_run:

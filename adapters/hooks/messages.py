@@ -16,6 +16,7 @@ import msgspec
 from proctor.policies.errors import EventError
 from proctor.policies.events import TokenUsageUpdated
 from proctor.policies.events.run_context import Tool
+from proctor.policies.rules.machine import EvaluatedCall
 from proctor.policies.values.json_values import NOT_JSON, json_words
 
 from ..kit.usage_log import LOOK_S, UsageLog
@@ -56,6 +57,13 @@ class LastOutput(msgspec.Struct, frozen=True):
 
     at: datetime
     output: Any
+
+
+class LoggedEnd(msgspec.Struct, frozen=True):
+    """The end of a call in a client's log, with what the model was told."""
+
+    output: Any
+    failed: bool = True
 
 
 class BatchCall(msgspec.Struct, frozen=True):
@@ -223,8 +231,8 @@ class HookClient(msgspec.Struct, frozen=True, kw_only=True):
         ended: of the calls with these ids, those that its log, by its path, shows as refused or interrupted by a
             person, each with whether it ran: no hook tells of it; and all that ran, if no hook tells any more.
         hook_answered: whether, by its log, a hook answered the question about the call of this id, not its person.
-        failed: of the calls that run, by id and name, those that its log shows as over, each with what it was told of
-            them: no hook of it tells of a call that fails.
+        logged_ends: of the calls that run, by id, those that its log shows as over and no hook of it tells of, such
+            as calls that fail.
         for_the_person: tools whose prompt is what they are for, so that it is left to the person.
         own_inputs: of a tool, the inputs that it sets itself: with its person's answer, or in one of its hooks only.
         schedules: tools by which a model schedules a prompt, each with the input that has its text.
@@ -260,7 +268,7 @@ class HookClient(msgspec.Struct, frozen=True, kw_only=True):
     unheard: Mapping[str, str] = {}
     ended: Callable[[str, Collection[str], bool], Mapping[str, bool]] | None = None
     hook_answered: Callable[[str, str], bool] = lambda log, call_id: False
-    failed: Callable[[HookInput, Mapping[str, str]], Mapping[str, Any]] | None = None
+    logged_ends: Callable[[HookInput, Mapping[str, EvaluatedCall]], Mapping[str, LoggedEnd]] | None = None
     for_the_person: tuple[str, ...] = ()
     own_inputs: Mapping[str, tuple[str, ...]] = {}
     schedules: Mapping[str, str] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -260,7 +261,12 @@ _COPILOT_TASK = ("prompt", "description", "agent_type", "name", "model", "reason
 HOOKED: Final[dict[str, tuple[Tool, ...]]] = {
     "claude": tuple(_with_aliases(each) if each.name in ("Bash", "Monitor") else each for each in CLAUDE_TOOLS),
     "codex": (
-        tool("Bash", "bash", "command", "workdir"),
+        replace(
+            APPLY_PATCH,
+            name="Bash",
+            acts_where={"bash": ("$.command",), **APPLY_PATCH.acts_where},
+            takes=("command", "workdir", "changes"),
+        ),
         replace(APPLY_PATCH, takes=("changes", "command")),
         *(
             replace(each, synonyms=(f"collaboration{each.name}",)) if each.name in _CODEX_COLLABORATION else each
@@ -451,6 +457,30 @@ def changes_of(patch: str) -> list[dict[str, Any]]:
         elif changes and not line.startswith("*** "):
             changes[-1]["diff"] += f"{line.removeprefix('+') if changes[-1]['kind'] == 'add' else line}\n"
     return changes
+
+
+_SHELL_PATCH: Final = re.compile(
+    r"""\s*(?:cd[ \t]+(?P<folder>[\w./][\w./-]*|'[^'\n]+')[ \t]*&&[ \t]*)?apply_?patch[ \t]*"""
+    r"""<<[ \t]*(?P<quote>['"]?)(?P<end>\w+)(?P=quote)[ \t]*\n(?P<patch>.*\n)(?P=end)\s*""",
+    re.DOTALL,
+)
+_UNKNOWN_CHANGES: Final = tuple({"kind": kind} for kind in _KINDS.values())
+
+
+def shell_changes_of(line: str, folder: str) -> list[dict[str, Any]]:
+    """The files that a command line patches which Codex itself applies, from the folder where it is run; empty for
+    any other line. Without paths, if nobody knows which.
+    """
+    if "*** Begin Patch" not in line or not re.search("apply_?patch", line):
+        return []
+    found = _SHELL_PATCH.fullmatch(line)
+    if found is None or found["end"] in found["patch"].split("\n"):
+        return [*_UNKNOWN_CHANGES]
+    folder = posixpath.join(folder, (found["folder"] or "").strip("'"))
+    changes = certain_changes_of(found["patch"])
+    for change in changes:
+        change |= {key: posixpath.join(folder, change[key]) for key in ("path", "move_path") if key in change}
+    return changes or [*_UNKNOWN_CHANGES]
 
 
 def certain_changes_of(patch: str) -> list[dict[str, Any]]:

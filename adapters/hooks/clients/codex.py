@@ -11,10 +11,11 @@ from typing import Any, Final
 
 import msgspec
 
+from proctor.policies.rules.machine import EvaluatedCall
 from proctor.supervisor.errors import UsageError
 
-from ...agents.codex.session_log import FROM_SCRIPT, OUTPUTS, CodexUsageLog
-from ...kit.client_tools import HOOKED, certain_changes_of, mcp_output
+from ...agents.codex.session_log import FROM_SCRIPT, OUTPUTS, CodexOutput, CodexUsageLog
+from ...kit.client_tools import HOOKED, certain_changes_of, mcp_output, shell_changes_of
 from ...kit.trace_lines import text_of
 from ...kit.usage_log import WAIT_S
 from .. import messages
@@ -59,7 +60,9 @@ def read(data: bytes) -> messages.HookInput:
         tool_input = {**tool_input, "changes": certain_changes_of(patch)}
     result = message.tool_response
     if EVENTS.get(message.event) in ("call", "completed") and message.tool_name == "Bash":
-        tool_input = {**tool_input, **_folder(message)}
+        folder = _folder(message)
+        changes = shell_changes_of(str(tool_input.get("command")), folder.get("workdir", ""))
+        tool_input = {**tool_input, **folder, **({"changes": changes} if changes else {})}
     of_server = message.tool_name.startswith("mcp__") and isinstance(result, dict)
     changed: dict[str, Any] = {
         "tool_input": tool_input,
@@ -107,6 +110,7 @@ class _Item(msgspec.Struct, frozen=True):
     status: str = ""
     exit_code: int | None = None
     result: Any = None
+    stdout: str = ""
 
 
 class _Sandbox(msgspec.Struct, frozen=True):
@@ -185,25 +189,28 @@ def _logged_exit_code(given: messages.HookInput) -> int | None:
     return code
 
 
-def _failed(given: messages.HookInput, runs: Mapping[str, str]) -> dict[str, Any]:
-    """Those with a result in the log, which comes after the hook of a call that has worked. A command that runs on
-    has one, too, and its exit code is heard of.
+def _logged_ends(given: messages.HookInput, runs: Mapping[str, EvaluatedCall]) -> dict[str, messages.LoggedEnd]:
+    """Those with a result in the log, which comes after the hook of a call that has worked; a command that is a patch
+    has none. Any other that runs on has a result, too, and its exit code is heard of.
     """
-    waits = {call_id for call_id, name in runs.items() if name != "Bash"}
-    is_late = waits and given.transcript_path and not given.tool_use_id.startswith(FROM_SCRIPT)
+    waits = {call_id for call_id, call in runs.items() if call.name != "Bash" or "changes" in call.given}
+    is_late = waits and given.transcript_path and given.tool_use_id and not given.tool_use_id.startswith(FROM_SCRIPT)
     found, _ = messages.awaited(lambda: _logged_results(given, waits), itemgetter(1), WAIT_S if is_late else 0)
     return found
 
 
-def _logged_results(given: messages.HookInput, call_ids: Set[str]) -> tuple[dict[str, Any], bool]:
+def _logged_results(given: messages.HookInput, call_ids: Set[str]) -> tuple[dict[str, messages.LoggedEnd], bool]:
     """What the log has now of these calls, and whether it is as far as the call that the hook is of."""
-    found: dict[str, Any] = {}
+    found: dict[str, messages.LoggedEnd] = {}
     is_whole = False
-    for line in _payloads(given.transcript_path, given.tool_use_id, *call_ids, last=_END):
+    for line in _payloads(given.transcript_path, *filter(None, (given.tool_use_id, *call_ids)), last=_END):
         if line.type in OUTPUTS and line.call_id in call_ids:
-            found[line.call_id] = line.output
+            if line.call_id not in found and not CodexOutput(line.output, None).running:
+                found[line.call_id] = messages.LoggedEnd(line.output)
         elif line.item.id in call_ids and line.item.status == "failed":  # a script's calls have no output in the log
-            found[line.item.id] = line.item.result
+            found[line.item.id] = messages.LoggedEnd(line.item.result)
+        elif line.item.id in call_ids and line.item.type == "FileChange" and line.item.status == "completed":
+            found[line.item.id] = messages.LoggedEnd(line.item.stdout, failed=False)
         elif line.type in ("function_call", "custom_tool_call"):
             found.pop(line.call_id, None)
             is_whole = is_whole or line.call_id == given.tool_use_id
@@ -367,7 +374,7 @@ CODEX: Final = messages.HookClient(
     exit_code=_exit_code,
     for_the_person=("request_user_input",),
     own_inputs={"Bash": ("workdir",)},
-    failed=_failed,
+    logged_ends=_logged_ends,
     scripts=_scripts,
     continues=_continues,
     continues_by=_GOAL_SET_BY,

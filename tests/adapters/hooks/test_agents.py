@@ -724,6 +724,40 @@ def test_a_codex_patch_that_does_not_apply_has_failed_before_the_next_call(agent
     assert ends[:4] == [*(["tool_call_failed"] * 3), "tool_call_denied"]
 
 
+@only_codex
+def test_a_command_that_is_a_patch_is_evaluated_by_its_files(agent: Any) -> None:
+    """Codex itself applies it, and no hook reports its end. A rule on commands covers it, too."""
+    agent.install(
+        policy="""
+name: p
+on_violation: deny
+tool_rules:
+  - deny: [{tool: [write, edit], where: [{path: $.path, within: kept}]}]
+  - deny: [{tool: bash, where: [{path: $.command, contains: no commands}]}]
+"""
+    )
+    for name in ("kept", "free"):
+        (agent.cwd / name).mkdir()
+
+    def patch(path: str, before: str = "", end: str = "'E'", after: str = "") -> tuple[str, dict[str, Any]]:
+        text = f"*** Begin Patch\n*** Add File: {path}\n+x\n*** End Patch"
+        return "Bash", {"command": f"{before}apply_patch <<{end}\n{text}\n{end.strip(chr(39))}{after}"}
+
+    inside = patch("f")
+    inside[1]["workdir"] = str(agent.cwd / "kept")
+    agent.run(
+        [patch("kept/a")], [patch("b", "cd kept && ")], [patch("c", "cd 'kept' && ", "E")], [inside],
+        [patch("./free/../kept/d")], [patch("kept/e", "X=1 ")], [patch("g", "cd free;cd ../kept && ")],
+        [patch("kept/h", end="E", after="\n# done")], [patch("no commands")],
+        [patch("free/i")], [patch("j", "cd free && ", "E")], [patch("kept", end="E\nx", after="\nE")],
+        [agent.shell("echo apply_patch")],
+    )  # fmt: skip
+
+    assert sorted(str(path.relative_to(agent.cwd)) for path in agent.cwd.rglob("?")) == ["free/i", "free/j"]
+    ends = recorded(agent.store, "tool_call_denied", "tool_call_completed", "tool_call_failed")
+    assert ends == [*(["tool_call_denied"] * 9), *(["tool_call_completed"] * 2), "tool_call_denied", ends[-1]]
+
+
 RESUMES = {
     "codex": ("resume", "--last"),
     "gemini": ("--approval-mode", "yolo", "--resume", "latest", "-p"),
