@@ -8,6 +8,7 @@ ProctorError                    .code
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import PurePath
 from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
 
 import msgspec
@@ -70,6 +71,14 @@ class ProctorError(Exception):
 def wrong_type(wanted: str, given: object) -> str:
     """The message for a value of the wrong kind."""
     return f"expected {wanted}, got a value of type `{type(given).__name__}`"
+
+
+def not_a_policy(given: object) -> str:
+    """The message for another value in place of a policy, and what makes a policy of it."""
+    remedy = "; `merge_policies` makes one of a list" if isinstance(given, list | tuple) else ""
+    if isinstance(given, str | PurePath):
+        remedy = "; `load_policies(path)` reads a file, `parse_policies(text)` a text"
+    return wrong_type("a policy", given) + remedy
 
 
 def os_words(error: Exception) -> str:

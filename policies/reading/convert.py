@@ -94,8 +94,9 @@ def spelling_hint(shape: schema.Shape, node: Node) -> str:
     """A suggestion, if only quotes or brackets are wrong, or a key is left out."""
     options = options_of(shape)
     value = node.value if isinstance(node, Scalar) else None
-    if isinstance(value, str) and any(isinstance(option, schema.Number) for option in options):
-        return "remove the quotes" if value.strip().replace(".", "", 1).isdecimal() else ""
+    number = next((option for option in options if isinstance(option, schema.Number)), None)
+    if isinstance(value, str) and number is not None:
+        return _number_in(value.strip(), number)
     one = "{...}" if isinstance(node, MapNode) else value[:80] if isinstance(value, str) else ""
     for option in options:
         if one and isinstance(option, schema.Items):
@@ -104,6 +105,18 @@ def spelling_hint(shape: schema.Shape, node: Node) -> str:
         return f"write `{record}`"
     text = any(isinstance(option, schema.Text) for option in options)
     return "put it in quotes" if text and isinstance(value, bool | int | float) else ""
+
+
+def _number_in(text: str, shape: schema.Number) -> str:
+    """How the number is written that a text like `"3"`, `$3` or `80%` stands for; empty if none is clear."""
+    bare = text.removeprefix("$").removesuffix("%")
+    if not bare.replace(".", "", 1).isdecimal():
+        return ""
+    if bare == text:
+        return "remove the quotes"
+    if text == f"{bare}%" and shape.le == 1:
+        return f"write it as a fraction: `{float(bare) / 100:g}`"
+    return f"write `{bare}`" if text == f"${bare}" else ""
 
 
 def number_complaint(shape: schema.Number, value: float) -> str:

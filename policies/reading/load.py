@@ -8,7 +8,7 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from ..errors import PolicyError, Problem, os_words, read_each, wrong_type
+from ..errors import PolicyError, Problem, not_a_policy, os_words, read_each
 from ..language.selectors import NameScope, person_problems, selector_problems
 from ..policy import Policy, members_of
 from ..rules import RULES
@@ -167,7 +167,7 @@ def check_policy(policy: Policy) -> None:
     PolicyError: it is not a policy, or not a valid one.
     """
     if not isinstance(policy, Policy):
-        raise PolicyError(wrong_type("a policy", policy))
+        raise PolicyError(not_a_policy(policy))
     report = ProblemReport()
     unknown = [member for member in members_of(policy) if _SOUND.get(id(member)) is not member]
     for member in unknown:

@@ -270,6 +270,8 @@ def _mapping(root: Node) -> MapNode:
     if isinstance(root, MapNode):
         return root
     hint = "list several policies under `policies:`" if isinstance(root, ListNode) else ""
+    if isinstance(root, Scalar) and str(root.value).endswith(tuple(SUFFIXES)):
+        hint = "`load_policies(path)` reads a file"
     if root == Scalar(None, root.span):
         raise EmptyFile(root.span)
     raise Unreadable(f"a policy is a mapping, not {describe(root)}", root.span, hint)

@@ -5,7 +5,7 @@ from itertools import product
 
 import msgspec
 
-from ..errors import PolicyError, wrong_type
+from ..errors import PolicyError, not_a_policy
 from ..events.calls import STRICTNESS
 from ..language.selectors import NameScope
 from ..policy import SCOPES, Policy, Price, members_of, virtual_tools_of
@@ -49,7 +49,7 @@ def loosened(policy: Policy, spend: Callable[[int], None] = lambda steps: None) 
         PolicyError: it is not a policy.
     """
     if not isinstance(policy, Policy):
-        raise PolicyError(wrong_type("a policy", policy))
+        raise PolicyError(not_a_policy(policy))
     members = members_of(policy)
     found: list[IgnoredOverride] = []
     for (n, locked), (m, other) in product(enumerate(members), repeat=2):

@@ -193,6 +193,7 @@ def _contents(policy: Policy) -> str:
     limits = sum(1 for _ in policy.limits.given())
     counts = {
         "limit": limits,
+        "budget": len(policy.budgets),
         "tool rule": len(policy.tool_rules),
         "rule": len(policy.rules),
         "net": len(policy.nets),

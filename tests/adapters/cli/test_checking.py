@@ -15,7 +15,9 @@ def test_valid_files_are_summarised(cli: Any) -> None:
 
     assert checked.code == 0
     assert checked.out == "org: 1 limit, 1 tool rule, locked\nteam: 1 net\nok\n"
-    assert cli("check", "-", stdin="name: x").code == 0
+    assert cli("check", "-", stdin="name: x").out == "x: nothing in it\nok\n"
+    budget = "name: x\nbudgets: [{name: month, max_cost_usd: 5, window: month}]"
+    assert cli("check", "-", stdin=budget).out == "x: 1 budget\nok\n"
     assert cli("check", "-", stdin="nam: x").err.startswith("<stdin>:1:1: error: unknown key `nam`")
 
 

@@ -106,6 +106,7 @@ REFUND = {"type": "precondition", "tool": "refund"}
 
 
 @pytest.mark.parametrize(("source", "path", "suggestion"), [
+    ("org.yaml", "", "`load_policies(path)` reads a file"),
     ({"name": "p", "limit": {}}, "limit", "did you mean `limits`?"),
     ({"name": "p", "limits": {"maxToolCalls": 1}}, "limits.maxToolCalls", "did you mean `max_tool_calls`?"),
     ({"name": "p", "on_violation": "halt"}, "on_violation", "did you mean `cancel`?"),
@@ -114,6 +115,9 @@ REFUND = {"type": "precondition", "tool": "refund"}
     ({"name": "p", "tool_rules": [{"denny": ["x"]}]}, "tool_rules[0].denny", "did you mean `deny`?"),
     ({"name": "p", "limits": {"max_turns": "3"}}, "limits.max_turns", "remove the quotes"),
     ({"name": "p", "version": "1"}, "version", "remove the quotes"),
+    ({"name": "p", "limits": {"max_cost_usd": "$5"}}, "limits.max_cost_usd", "write `5`"),
+    ({"name": "p", "limits": {"max_cost_usd": {"max": 5, "warn_at": "80%"}}}, "limits.max_cost_usd.warn_at",
+        "write it as a fraction: `0.8`"),
     ({"name": 3}, "name", "put it in quotes"),
     ({"name": "p", "tool_rules": [{"deny": "bash"}]}, "tool_rules[0].deny", "put it in brackets: `[bash]`"),
     ({"name": "p", "tool_rules": {"deny": ["x"]}}, "tool_rules", "put it in brackets: `[{...}]`"),
@@ -258,7 +262,8 @@ def test_a_dangling_link_in_a_policy_folder_is_an_error(tmp_path: Path) -> None:
         (Policy(name="p", tool_rules=(Deny("bash"),)), "expected a list"),
         (Policy(name="p", rules=(Check(check=3),)), "expected a Python callable"),  # type: ignore[arg-type]
         (Policy(name="p", metadata={"a": float("nan")}), "must be finite"),
-        ("p", "expected a policy, got a value of type `str`"),
+        ("p", "expected a policy, got a value of type `str`; `load_policies(path)` reads a file"),
+        ([Policy(name="p")], "expected a policy, got a value of type `list`; `merge_policies` makes one of a list"),
     ],
 )
 def test_a_policy_built_in_python_is_checked_as_a_text_is(policy: Any, message: str) -> None:
