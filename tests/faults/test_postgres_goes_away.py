@@ -277,6 +277,22 @@ async def test_a_silent_server_blocks_neither_a_cancel_nor_the_close(
     assert cancelled == [True, True, True]
 
 
+async def test_a_cancelled_query_of_a_server_that_is_gone_is_not_tried_again(
+    server: OwnServer, proxy: CuttingProxy, schema: str
+) -> None:
+    """However patient the store is: the thread would try on after the store was closed."""
+    async with PostgresStore(proxy.url(server.url()), schema=schema, patience_s=PATIENCE_S) as store:
+        await store.append([message("a")])
+        proxy.refuses = True
+        with anyio.move_on_after(0.05) as scope:
+            await store.last_seq("s")
+        with anyio.fail_after(PATIENCE_S / 4):
+            while _reading():
+                await anyio.sleep(0.01)
+
+    assert scope.cancelled_caught
+
+
 def _reading() -> bool:
     """Whether a thread is within a query of a store."""
     stacks = (walk_stack(frame) for frame in sys._current_frames().values())

@@ -376,14 +376,16 @@ class ServerLink:
         """Whether there is an open connection."""
         return self._connection is not None and not self._connection.closed
 
-    def query(self, query: Callable[[Connection], T]) -> T:
-        """Run an idempotent query, again if the connection is lost. Raises as `connection` does."""
+    def query(self, query: Callable[[Connection], T], *, given_up: Callable[[], bool] = lambda: False) -> T:
+        """Run an idempotent query, again if the connection is lost, until nobody waits for it (`given_up`). Raises as
+        `connection` does.
+        """
         lost: psycopg.Error | None = None
         for _ in tries(self.patience_s):
             try:
                 return query(self.connection)
             except psycopg.Error as error:
-                if not passes(error):
+                if not passes(error) or given_up():
                     raise
                 lost = error
                 self.recover(error)

@@ -115,7 +115,9 @@ class DatabaseReaders(ReaderPool[ServerLink]):
         self._same = same
 
     async def query(self, query: Callable[[Connection], T]) -> T:
-        """Run a query; one that is cancelled loses its connection, so that nothing waits for a silent server."""
+        """Run a query; one that is cancelled loses its connection and is not tried again, so that nothing waits for
+        a server that is silent or gone.
+        """
         waited_for = True
         at: list[Connection] = []
 
@@ -132,16 +134,16 @@ class DatabaseReaders(ReaderPool[ServerLink]):
             raise StoreError("the query was cancelled", kind="closed")
 
         try:
-            return await super().query(answered)
+            return await super().query(lambda link: link.query(answered, given_up=lambda: not waited_for))
         finally:
             waited_for = False
             for connection in tuple(at):
                 cut(connection)
 
-    def _query(self, query: Callable[[Connection], T]) -> T:
+    def _query(self, query: Callable[[ServerLink], T]) -> T:
         with self.lent() as link:
             try:
-                return link.query(query)
+                return query(link)
             except psycopg.Error as error:
                 link.drop()
                 raise store_error(error, self._address.name) from error
