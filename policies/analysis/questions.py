@@ -353,8 +353,7 @@ def _wider_approvals(stack: Policy, property: Policy) -> str:
     name = _distinct_name(property, stack)
     if SCOPES.index(mine.scope) > SCOPES.index(other.scope):
         return f"approval: one yes may cover a `{mine.scope}` in `{stack.name}`, and not in {name}"
-    named = set(mine.approvers or ())
-    if other.approvers is not None and not (named and named <= set(other.approvers)):
+    if other.approvers is not None and (mine.approvers is None or not {*mine.approvers} <= {*other.approvers}):
         return f"approval: people may answer for `{stack.name}` who may not for {name}"
     if other.four_eyes and not mine.four_eyes:
         return f"approval: whoever started a run may answer for `{stack.name}`, and not for {name}"

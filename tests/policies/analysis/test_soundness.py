@@ -9,7 +9,7 @@ import pytest
 from reference.certificates import check
 
 from proctor.adapters.kit.client_tools import CODEX_TOOLS
-from proctor.policies import Policy, Proved, Refuted, RunContext, Unknown, verify
+from proctor.policies import Policy, Proved, Refuted, RunContext, Unknown, merge_policies, verify
 from proctor.policies.analysis.refinement import (
     AmountCertificate,
     BudgetCertificate,
@@ -324,6 +324,18 @@ def test_a_wider_approval_is_weaker_if_both_stacks_ask(name: str) -> None:
     assert isinstance(verify(policy(denies, approval=mine), no_looser_than=policy(ASKS, approval=other)), Proved)
     never = policy(ATTEMPTED, approval=mine)
     assert isinstance(verify(never, no_looser_than=policy(ATTEMPTED, approval=other)), Proved)
+
+
+def test_nobody_who_may_answer_is_no_wider_approval() -> None:
+    """Of two policies without an approver in common, nobody may: the stack is no weaker than itself or than one of
+    the two.
+    """
+    apart = [policy(ASKS, approval={"approvers": [who]}) for who in ("ana", "bob")]
+    nobody = merge_policies(apart)
+
+    assert isinstance(verify(nobody, same_as=nobody), Proved)
+    assert isinstance(verify(nobody, no_looser_than=apart[0]), Proved)
+    assert isinstance(verify(apart[0], no_looser_than=nobody), Refuted)
 
 
 DELETION = "$.changes[?@.kind == 'delete']"
