@@ -187,9 +187,12 @@ class Converter:
         return self._settled(cls, node, values, broken)
 
     def _settled(self, cls: type[Base], node: MapNode, values: dict[str, Any], broken: set[str]) -> Any:
-        """Build the record and report its own issues; for a broken record, only those of its sound fields."""
+        """Build the record and report its own issues; of one with a broken or an unknown field, only those of its
+        sound fields.
+        """
+        fields = schema.fields_of(cls)
         for key in broken:
-            field = schema.fields_of(cls)[key]
+            field = fields[key]
             if field.required:
                 if not issubclass(cls, Rule):
                     return INVALID
@@ -197,9 +200,10 @@ class Converter:
                 if values[field.name] is INVALID:
                     return INVALID
         record = cls(**values)
+        sound = not broken and node.entries.keys() <= {*fields, cls.__struct_config__.tag_field}
         for where, message in record.problems() if isinstance(record, Record) else ():
             message = as_written(message, node)
-            if not broken or (where and where[0] in node.entries and where[0] not in broken):
+            if sound or (where and where[0] in node.entries and where[0] not in broken):
                 span, path = place_of(node, where)
                 self._report.add(message, span, path)
         return INVALID if broken else record

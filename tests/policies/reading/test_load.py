@@ -101,6 +101,22 @@ def test_a_problem_includes_its_source_line() -> None:
     assert str(problem) == "team.yaml:2:9: expected true or false, got the text `yes` at `locked`"
 
 
+@pytest.mark.parametrize(
+    "rule",
+    [
+        {"type": "loop", "threshold": 3},
+        {"type": "count", "tool": "x", "maximum": 3},
+        {"type": "blocklist", "tools": [{"tool": "bash", "where": [{"path": "$.command", "run": ["rm"]}]}]},
+    ],
+)
+def test_one_mistake_is_one_problem(rule: dict[str, Any]) -> None:
+    """What a missing or misspelt key leaves open is not reported as well."""
+    with pytest.raises(PolicyError) as caught:
+        parse_policies({"name": "p", "rules": [rule]})
+
+    assert len(caught.value.problems) == 1
+
+
 PAY = {"type": "provenance", "tool": "pay", "path": "$.iban"}
 REFUND = {"type": "precondition", "tool": "refund"}
 
