@@ -104,11 +104,25 @@ _SHELLS: Final = tuple(each.name for each in HOOKED["claude"] if "aliased" in ea
 
 
 def _output(tool: str, result: Any) -> Any:
-    """A call's output as it is when Claude Code is run: of a server its text, and of a command, unless it goes on."""
-    if tool in _SHELLS and isinstance(result, dict) and not result.get("backgroundTaskId"):
-        texts = [text.strip("\n") for name in ("stdout", "stderr") if isinstance(text := result.get(name), str)]
-        return "\n".join(filter(None, texts)) if texts else result
+    """A call's output as it is when Claude Code is run: of a server its text, of a command, unless it goes on, and of
+    a text file what is read; of a change that it was made.
+    """
+    match result:
+        case {"backgroundTaskId": str(task)} if task:
+            return result
+        case {"stdout": str(out), "stderr": str(err)} if tool in _SHELLS:
+            return "\n".join(filter(None, (out.strip("\n"), err.strip("\n"))))
+        case {"type": "text", "file": {"content": str(text), "startLine": int(first)}} if tool == "Read":
+            return "\n".join(f"{number}\t{line}" for number, line in enumerate(text.split("\n"), first))
+        case {"type": "create", "filePath": str(path)} if tool == "Write":
+            return f"File created successfully at: {path}{_KNOWN_NOW}"
+        case {"filePath": str(path)} if tool in ("Edit", "MultiEdit", "Write"):
+            known = "" if result.get("contentNotInModelContext") else _KNOWN_NOW
+            return f"The file {path} has been updated successfully.{known}"
     return plain_output(result)
+
+
+_KNOWN_NOW: Final = " (file state is current in your context \N{EM DASH} no need to Read it back)"
 
 
 _ALIAS: Final = re.compile(

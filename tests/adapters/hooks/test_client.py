@@ -18,7 +18,9 @@ from stored_rows import stored_rows
 from proctor.adapters.hooks.clients import CLIENTS
 from proctor.adapters.hooks.daemon_client import OR_REFUSED
 from proctor.adapters.hooks.settings import DAEMON_CLIENT, settings_path, settings_with_hooks
+from proctor.adapters.traces import read_sessions
 from proctor.policies import Capabilities, RunContext
+from proctor.policies.events import ToolCallCompleted
 from proctor.supervisor.testing.adapter_fixture import Evidence
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
@@ -300,6 +302,30 @@ def test_a_command_is_what_an_alias_of_the_users_shell_makes_of_it(governed: Any
     assert recorded(governed.store, "tool_call_completed", "tool_call_failed") == [
         *("tool_call_completed", "tool_call_failed", "tool_call_completed", "tool_call_completed")
     ]
+
+
+def test_the_outputs_of_calls_are_those_in_the_clients_log(governed: Any) -> None:
+    """So that one rule on outputs means the same for an interactive session, a run, and a recorded session."""
+    api, file = governed.api, governed.cwd / "a.txt"
+    file.write_text("one\ntwo\n")
+    governed.govern("{name: p}", allow=["Bash", "Read", "Edit", "Write"])
+    calls = [
+        api.tool("Read", file_path=str(file)),
+        api.tool("Read", file_path=str(file), offset=2, limit=1),
+        api.tool("Edit", file_path=str(file), old_string="two", new_string="2"),
+        *(api.tool("Write", file_path=str(governed.cwd / "b.txt"), content=text) for text in ("hi", "ho")),
+        api.tool("Edit", file_path=str(governed.cwd / "b.txt"), old_string="o", new_string="0"),
+        api.bash("echo a; echo b >&2"),
+    ]
+    api.say(*map(api.reply, calls), api.reply(api.text("done")))
+    governed.run()
+    [log] = Path(governed.env["HOME"]).rglob("projects/*/*.jsonl")
+    [session] = read_sessions([str(log)])
+    rows = stored_rows(governed.store, "SELECT data FROM events WHERE type = 'tool_call_completed' ORDER BY position")
+
+    logged = [event.tool_output for event in session.events if isinstance(event, ToolCallCompleted)]
+    assert [json.loads(data)["tool_output"] for (data,) in rows] == logged
+    assert len(logged) == len(calls)
 
 
 def test_a_resumed_session_keeps_its_counts_and_a_fork_those_of_budgets(governed: Any) -> None:

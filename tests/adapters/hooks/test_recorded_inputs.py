@@ -297,10 +297,11 @@ SHOWN = {"interrupted": False, "isImage": False, "noOutputExpected": False}
     ("Bash", {**SHOWN, "stdout": "a\nb", "stderr": ""}, "a\nb"),
     ("Bash", {**SHOWN, "stdout": "a", "stderr": "\nShell cwd was reset to /w"}, "a\nShell cwd was reset to /w"),
     ("Bash", {**SHOWN, "stdout": "", "stderr": ""}, ""),
-    ("Bash", {**SHOWN, "stdout": "", "backgroundTaskId": "b"}, {**SHOWN, "stdout": "", "backgroundTaskId": "b"}),
+    ("Bash", {**SHOWN, "stdout": "", "stderr": "", "backgroundTaskId": "b"},
+        {**SHOWN, "stdout": "", "stderr": "", "backgroundTaskId": "b"}),
     ("mcp__s__t", [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}], "a\nb"),
     ("mcp__s__t", '{"sum":3}', '{"sum":3}'),
-    ("Read", {"type": "text", "file": {"content": "a"}}, {"type": "text", "file": {"content": "a"}}),
+    ("Read", {"type": "pdf", "file": {"base64": "a"}}, {"type": "pdf", "file": {"base64": "a"}}),
 ])  # fmt: skip
 def test_outputs_of_claude_are_those_of_a_run(tool: str, result: Any, output: Any) -> None:
     """Its hooks have the parts of a command's output, and of a server's."""
