@@ -80,7 +80,10 @@ class Hook:
         """Answer a hook that waited for this approval, once that is answered or has expired."""
         if any(request.approval_id == approval.request.approval_id for request in self._session.machine.requests):
             if approval.answer is not None:
-                self._answered(approval.request, approval.answer, self._input.tool_input)
+                call, given = self._session.machine.calls[approval.request.call.id], self._input.tool_input
+                self._answered(
+                    approval.request, approval.answer, self._client.evaluated(call.name, given, call.given)
+                )
             else:
                 self._handle(interface.Ticked(now_ms=self._now))
         verdict = self._outcome(approval)
@@ -288,29 +291,19 @@ class Hook:
             return
         calls = session.machine.calls
         current = calls.get(self._call_id)
-        tool_input = self._input_that_ran(current.given) if current else hook_input.tool_input
+        name, tool_input = hook_input.tool_name, hook_input.tool_input
+        if current is not None:
+            tool_input = self._client.evaluated(name, tool_input, current.given) if tool_input else current.given
         if waiting := self._waiting(self._call_id):
             granted = input_digest(tool_input) == waiting.input_digest
             self._answered(waiting, self._by_the_client(waiting, granted=granted), tool_input)
         started = ev.ToolCallStarted(
-            tool_call_id=self._call_id,
-            tool_name=hook_input.tool_name,
-            tool_input=tool_input,
-            turn=session.machine.turn,
+            tool_call_id=self._call_id, tool_name=name, tool_input=tool_input, turn=session.machine.turn
         )
-        if current is not None and not calls.is_same(current, started.tool_name, tool_input):
+        if current is not None and not calls.is_same(current, name, tool_input):
             self._handle(interface.InputChanged(now_ms=self._now, event=started))
         else:
             self._report(started)
-
-    def _input_that_ran(self, evaluated: dict[str, Any]) -> dict[str, Any]:
-        """The input that a call ran with; what the client itself sets in it is as it was evaluated."""
-        ran = self._input.tool_input
-        if not ran:
-            return evaluated
-        own = self._client.own_inputs.get(self._input.tool_name, ())
-        rest = {name: value for name, value in ran.items() if name not in own}
-        return {**rest, **{name: evaluated[name] for name in own if name in evaluated}}
 
     @property
     def _call_id(self) -> str:

@@ -284,6 +284,12 @@ class HookClient(msgspec.Struct, frozen=True, kw_only=True):
     usage: Callable[[str, bytes | None, datetime], UsageLog] | None = None
     permissions: Callable[[], Permissions] | None = None
 
+    def evaluated(self, name: str, given: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
+        """The input of a tool's call as a later hook gives it; what the client itself sets is as it was `before`."""
+        own = self.own_inputs.get(name, ())
+        rest = {key: value for key, value in given.items() if key not in own}
+        return {**rest, **{key: before[key] for key in own if key in before}}
+
     def tool(self, name: str) -> Tool | None:
         """The tool of this name, if it is known."""
         folded = name.casefold()

@@ -21,7 +21,6 @@ from proctor.policies.events import (
     ToolEvent,
     at_ms,
 )
-from proctor.policies.events.calls import input_digest
 from proctor.policies.events.run_context import RunContext, portable
 from proctor.supervisor.machine import interface
 from proctor.supervisor.machine.event_factory import PriorSession
@@ -229,8 +228,10 @@ class HookedSession:
 
     def waits_for(self, tool_name: str, tool_input: dict[str, Any]) -> str:
         """The approval that a question of the client is about, each once; empty for a question of its own."""
+        calls = self.machine.calls
         for request in self.machine.requests:
-            asks = request.call.name == tool_name and request.input_digest == input_digest(tool_input)
+            call = calls[request.call.id]
+            asks = calls.is_same(call, tool_name, self.client.evaluated(tool_name, tool_input, call.given))
             if asks and request.approval_id not in self._waiting_for:
                 self._waiting_for.add(request.approval_id)
                 return request.approval_id

@@ -95,6 +95,22 @@ def test_an_answer_on_the_dashboard_is_the_hooks(asking: Asking, granted: bool) 
         assert asking.types()[-5:-2] == ["tool_call_denied", "tool_call_started", "policy_violation"]
 
 
+def test_a_question_is_about_its_call_also_once_the_users_aliases_are_known(asking: Asking, tmp_path: Path) -> None:
+    """The client writes them down for the first command of a session, which may be after its hook."""
+    asking.session.log = tmp_path / "home" / "projects" / "p" / "s.jsonl"
+    asking.session.pre("c1", command="deploy")
+    snapshot = tmp_path / "home" / "shell-snapshots" / "snapshot-bash-1.sh"
+    snapshot.parent.mkdir(parents=True)
+    snapshot.write_text("alias -- deploy='make all'\n")
+    held, hook = asking.question()
+    asking.answers(held, granted=True)
+    answer = asking.decider.resolve_held(hook, held)
+
+    assert "aliased" in hook.tool_input
+    assert answer is not None
+    assert answer.verdict == "allow"
+
+
 def test_a_subagents_question_goes_to_its_client_if_nobody_answers_elsewhere(
     asking: Asking, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
