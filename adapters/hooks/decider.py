@@ -36,6 +36,8 @@ AGENT_NOTE = "agent "
 """Begins the name of a note that a session has of each of its subagents, by their ids."""
 _MOST_ROOTS = 10_000
 """Of how many subagents the session that they belong to is kept in memory; the store knows it too."""
+MOST_LATE = 1000
+"""How many reports wait to be recorded, the first ones: no call begins meanwhile, so the later ones say little."""
 KEPT_S = 900.0
 """A session that says nothing for so many seconds, and has no run, is read from its record when it goes on."""
 
@@ -163,7 +165,7 @@ class HookDecider:
             self._catch_up(hook_input.session_id)
             return self._answer(hook_input, owner, origin, reply), hook_input
         except (PolicyError, StoreError):
-            if hook_input.kind in REPORTS:
+            if hook_input.kind in REPORTS and sum(map(len, self._late.values())) < MOST_LATE:
                 self._late.setdefault(hook_input.session_id, []).append((hook_input, owner, origin))
             raise
 

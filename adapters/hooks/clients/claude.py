@@ -115,14 +115,14 @@ def _output(tool: str, result: Any) -> Any:
         case {"type": "text", "file": {"content": str(text), "startLine": int(first)}} if tool == "Read":
             return "\n".join(f"{number}\t{line}" for number, line in enumerate(text.split("\n"), first))
         case {"type": "create", "filePath": str(path)} if tool == "Write":
-            return f"File created successfully at: {path}{_KNOWN_NOW}"
+            return f"File created successfully at: {path}{_IN_CONTEXT}"
         case {"filePath": str(path)} if tool in ("Edit", "MultiEdit", "Write"):
-            known = "" if result.get("contentNotInModelContext") else _KNOWN_NOW
-            return f"The file {path} has been updated successfully.{known}"
+            suffix = "" if result.get("contentNotInModelContext") else _IN_CONTEXT
+            return f"The file {path} has been updated successfully.{suffix}"
     return plain_output(result)
 
 
-_KNOWN_NOW: Final = " (file state is current in your context \N{EM DASH} no need to Read it back)"
+_IN_CONTEXT: Final = " (file state is current in your context \N{EM DASH} no need to Read it back)"
 
 
 _ALIAS: Final = re.compile(

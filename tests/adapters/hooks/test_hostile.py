@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,11 @@ import pytest
 from plain_user import MISSING, PLAIN, WHY
 from stored_rows import stored_rows
 
+from proctor.adapters.hooks import decider
 from proctor.adapters.hooks.record import store_id
+from proctor.policies import PolicyError
 
+pytestmark = pytest.mark.anyio
 REFUSED = "This could not be checked against the policy, so it is denied."
 CALL = {"session_id": "s", "hook_event_name": "PreToolUse", "tool_use_id": "t", "tool_name": "Bash"}
 
@@ -142,3 +146,21 @@ def test_a_read_only_store_denies(hooked: Any, tmp_path: Path) -> None:
 
     assert "store.db" in why
     assert "read-only" in why or "cannot be opened" in why
+
+
+@pytest.mark.parametrize("session", [False], ids=["kept"], indirect=True)
+async def test_of_a_flood_of_unrecorded_reports_the_first_are_kept(session: Any, monkeypatch: Any) -> None:
+    """A client goes on telling what it does while its calls are denied, as long as a policy is broken."""
+    monkeypatch.setattr(decider, "MOST_LATE", 3)
+    session.prompt("p1", policy="{name: p}")
+    session.pre("t1")
+    session.policy.write_text("{rules: 7}")
+    reports = [partial(session.post, "t1"), *(partial(session.batch, f"t{number}") for number in range(1, 9))]
+    for report in reports:
+        with pytest.raises(PolicyError):
+            report()
+    session.policy.write_text("{name: p}")
+    session.pre("t2")
+
+    ends = await session.events("tool_call_completed", "turn_completed")
+    assert [event.type for event in ends] == ["tool_call_completed", "turn_completed", "turn_completed"]
