@@ -27,6 +27,7 @@ _DEFAULT = re.compile(r":?[-+=?]|##?|%%?")
 _BASH_FORM = re.compile(r"//?|\^\^?|,,?")
 _SLICE = re.compile(r":( ?-?[0-9]+)(:-?[0-9]+)?(?=\})")
 _PLAIN_IN_BRACES = re.compile(r"[^\\$`\"'{}()<>|&;\n]+")
+_SIMPLE_ESCAPES = re.compile(r"(?:[^\\]|\\[nt\\'\"])*", re.DOTALL)
 _ARITHMETIC = re.compile(r"[\w\s+\-*/%<>=!&|^~?:,;]+")
 _BEHIND_TILDE = re.compile(r"[\w+.-]*")
 """A user's name, whose home is meant; `+` and `-` are variables."""
@@ -223,10 +224,10 @@ class Scanner(Cursor):
         found = self.match(re.compile(r"((?:[^'\\]|\\.)*)'", re.DOTALL))
         if found is None:
             self.fail("`'` is missing")
-        if "\\" in found[1]:
-            builder.add_unknown()
+        if _SIMPLE_ESCAPES.fullmatch(found[1]):
+            builder.add(re.sub(r"\\(.)", lambda escape: {"n": "\n", "t": "\t"}.get(escape[1], escape[1]), found[1]))
         else:
-            builder.add(found[1])
+            builder.add_unknown()
 
     def _braces(self, start: int, *, quoted: bool) -> None:
         evaluating = _EVALUATING.match(self.text, start)

@@ -44,6 +44,7 @@ IN_BOTH = [
     "echo red | xargs env", "echo red | xargs -I@ env @", "echo red | xargs -I@ sh -c @", "echo red | xargs nice",
     "find . -name a -exec red {} \\;", "find . -name a -exec env red {} +",
     "x=-exec; find . -name a $x red {} \\;", "find . -name a \"-exec\" red \\;", "find . -name a -e\\xec red \\;",
+    "IFS=0; true; find . -name a$?-exec red \\;", "IFS=; true; : ${IFS:=0}; find . -name a$?-exec red \\;",
     "x='-name a -exec red ;'; find . $x", "touch -- -exec; find . -name a `echo -exec` red \\;",
     "> -exec; find . -name a -exe[c] red \\;", "> -exec; find . -name a [-]ex* red \\;",
     # among a program's arguments
