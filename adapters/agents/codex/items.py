@@ -173,7 +173,7 @@ def outcome(item: CodexItem) -> ToolCallCompleted | ToolCallFailed:
 
 def exited(item: CodexItem, text: str) -> CodexItem | None:
     """A command's item as the client would complete it, from its output for the model; None if it has not ended."""
-    output = CodexOutput(text, None)
+    output = CodexOutput(text)
     if output.exit_code is None or item.get("type") != "commandExecution":
         return None
     status = "failed" if output.failed else "completed"

@@ -31,6 +31,7 @@ _HEADER = re.compile(
     r"(?:Process exited with code (?P<code>-?\d+)\n|(?P<running>Process running with session ID [^\n]*)\n)?"
     r"(?:Original token count: \d+\n)?(?:Total output lines: \d+\n)?Output:(?:\n|$)"
 )
+_FAILURES = ("failed", "declined")
 _FAILED = ("exec_command failed", "exec command rejected", "patch rejected", "aborted by user")
 _REFUSED = re.compile(
     r"exec_command failed[^\n]*\bRejected\(|(?:exec command|patch) rejected by user|unsupported call\b|"
@@ -44,12 +45,12 @@ class CodexOutput:
     when the model got it. `exit_code` is None unless the output says that the command has ended.
     """
 
-    def __init__(self, value: Any, status: str | None) -> None:
-        content, marked_failed = _content(value)
+    def __init__(self, value: Any, status: str | None = None) -> None:
+        content, marked_code, marked_failed = _content(value)
         head = _HEADER.match(content) if isinstance(content, str) else None
         self.value = content[head.end() :] if head else content
         code = head and (head["code"] or head["exit"])
-        self.exit_code = int(code) if code else None
+        self.exit_code = int(code) if code else marked_code
         self.running = head is not None and head["running"] is not None
         self._text = content if isinstance(content, str) else ""
         self._marked_failed = marked_failed
@@ -59,7 +60,7 @@ class CodexOutput:
     def failed(self) -> bool:
         """Whether the call failed, by the client's status, else by the exit code before the output."""
         if self._status is not None:
-            return self._status in ("failed", "declined")
+            return self._status in _FAILURES
         return self._marked_failed or bool(self.exit_code) or self._text.startswith(_FAILED)
 
     @property
@@ -72,14 +73,14 @@ class CodexOutput:
         return _REFUSED.match(self._text) is not None
 
 
-def _content(value: Any) -> tuple[Any, bool]:
-    """The content and whether it is marked as failed; older clients wrapped it in an object."""
+def _content(value: Any) -> tuple[Any, int | None, bool]:
+    """The content, its exit code, and whether it is marked as failed; older clients wrapped it in an object."""
     found = parsed(value)
     if isinstance(found, dict) and isinstance(found.get("metadata"), dict) and "output" in found:
-        return found["output"], found["metadata"].get("exit_code", 0) != 0
+        return found["output"], found["metadata"].get("exit_code"), False
     if isinstance(value, dict) and "content" in value:
-        return text_of(value["content"]), value.get("success") is False
-    return text_of(value), False
+        return text_of(value["content"]), None, value.get("success") is False
+    return text_of(value), None, False
 
 
 class _Line(msgspec.Struct, kw_only=True):
@@ -195,7 +196,7 @@ class _Reader:
         self._counts_responses = "token_usage_record" in kinds
         self._items = {str(item.get("id")): item for line in found if (item := _completed_item(line)).get("status")}
         self._outputs = dict(output for line in found for output in _outputs(line, self._items))
-        self._names: dict[str, str] = {}
+        self._calls: dict[str, tuple[str, dict[str, Any]]] = {}
         self._scripts: set[str] = set()
         self._will_end = set(self._items)
         self._running: set[str] = set()
@@ -255,7 +256,7 @@ class _Reader:
         given, item = call_input(line.payload, self._folder), self._items.get(line.call_id, {})
         if item.get("type") != "CommandExecution" and (made := _made(item)):  # a command may be a patch to the client
             name, given, _ = made
-        self._names[call_id] = name
+        self._calls[call_id] = name, given
         output, place = self._outputs.get(call_id), self._place()
         self.turns[call_id] = place["turn"]
         kind = ev.ToolCallRequested if output is not None and output.refused else ev.ToolCallStarted
@@ -268,19 +269,27 @@ class _Reader:
         call_id = line.call_id
         if call_id in self._scripts:
             return
-        output, name = self._outputs[call_id], self._names.get(call_id, "")
+        output = self._outputs[call_id]
         if output.running and call_id in self._will_end:
             self._running.add(call_id)
-            return
-        self.log.end_call(
-            call_id,
-            name,
-            output.value,
-            at=line.timestamp,
-            failed=output.failed,
-            refused=output.refused,
-            unfinished=(output.running and call_id not in self._items) or name in RETURN_AT_ONCE,
-        )
+        else:
+            unfinished = output.running and call_id not in self._items
+            ended = {"failed": output.failed, "refused": output.refused, "unfinished": unfinished}
+            self._end(line, call_id, output.value, output.exit_code, **ended)
+
+    def _end(
+        self, line: _Line, call_id: str, output: Any, exit_code: Any, *, failed: bool, refused: bool = False,
+        unfinished: bool = False,
+    ) -> None:  # fmt: skip
+        """End a call with the output, or the error, that the client reports live."""
+        name, given = self._calls.get(call_id, ("", {}))
+        if failed and exit_code is not None:
+            output = {"exit_code": exit_code, "output": output}
+        elif not failed and name == "apply_patch" and "changes" in given:
+            output = {"changes": [change["path"] for change in given["changes"]]}
+        unfinished = unfinished or name in RETURN_AT_ONCE
+        ended: dict[str, Any] = {"failed": failed, "refused": refused, "unfinished": unfinished}
+        self.log.end_call(call_id, name, output, at=line.timestamp, **ended)
 
     def _item_completed(self, line: _Line) -> None:
         """End a command that went on when the model got its output; of a call that a script made, this is all."""
@@ -288,16 +297,16 @@ class _Reader:
         call_id = str(item.get("id"))
         if call_id.startswith(FROM_SCRIPT) and (made := _made(item)) is not None:
             name, given, output = made
+            self._calls[call_id] = name, given
             call: dict[str, Any] = {"tool_call_id": call_id, "tool_name": name, "tool_input": given}
             self.log.add(ev.ToolCallStarted, at=line.timestamp, **self._place(), **call)
-            failed = CodexOutput(output, str(item.get("status"))).failed
-            self.log.end_call(call_id, name, output, at=line.timestamp, failed=failed)
+            self._end(line, call_id, output, item.get("exit_code"), failed=item.get("status") in _FAILURES)
             return
         self._will_end.discard(call_id)
         if call_id in self._running:
             self._running.remove(call_id)
-            name, failed = self._names.get(call_id, ""), self._outputs[call_id].failed
-            self.log.end_call(call_id, name, item.get("aggregated_output"), at=line.timestamp, failed=failed)
+            failed = item.get("status") in _FAILURES
+            self._end(line, call_id, item.get("aggregated_output"), item.get("exit_code"), failed=failed)
 
     def _usage(self, line: _Line) -> None:
         """Add a turn's own usage, or the running total unless it is repeated."""

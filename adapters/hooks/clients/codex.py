@@ -7,6 +7,7 @@ from contextlib import suppress
 from datetime import datetime
 from itertools import product
 from operator import itemgetter
+from posixpath import join
 from typing import Any, Final
 
 import msgspec
@@ -63,10 +64,13 @@ def read(data: bytes) -> messages.HookInput:
         folder = _folder(message)
         changes = shell_changes_of(str(tool_input.get("command")), folder.get("workdir", ""))
         tool_input = {**tool_input, **folder, **({"changes": changes} if changes else {})}
-    of_server = message.tool_name.startswith("mcp__") and isinstance(result, dict)
+    if message.tool_name.startswith("mcp__") and isinstance(result, dict):
+        result = mcp_output(result)
+    elif message.tool_name == "apply_patch" and tool_input.get("changes"):
+        result = {"changes": [join(message.cwd, change["path"]) for change in tool_input["changes"]]}
     changed: dict[str, Any] = {
         "tool_input": tool_input,
-        "tool_response": mcp_output(result) if of_server else result,
+        "tool_response": result,
         "transcript_path": message.transcript_path or "",
     }
     if message.agent_id:  # a sub-agent has turns of its own
@@ -110,7 +114,7 @@ class _Item(msgspec.Struct, frozen=True):
     status: str = ""
     exit_code: int | None = None
     result: Any = None
-    stdout: str = ""
+    changes: dict[str, Any] = {}
 
 
 class _Sandbox(msgspec.Struct, frozen=True):
@@ -205,12 +209,12 @@ def _logged_results(given: messages.HookInput, call_ids: Set[str]) -> tuple[dict
     is_whole = False
     for line in _payloads(given.transcript_path, *filter(None, (given.tool_use_id, *call_ids)), last=_END):
         if line.type in OUTPUTS and line.call_id in call_ids:
-            if line.call_id not in found and not CodexOutput(line.output, None).running:
+            if line.call_id not in found and not CodexOutput(line.output).running:
                 found[line.call_id] = messages.LoggedEnd(line.output)
         elif line.item.id in call_ids and line.item.status == "failed":  # a script's calls have no output in the log
             found[line.item.id] = messages.LoggedEnd(line.item.result)
         elif line.item.id in call_ids and line.item.type == "FileChange" and line.item.status == "completed":
-            found[line.item.id] = messages.LoggedEnd(line.item.stdout, failed=False)
+            found[line.item.id] = messages.LoggedEnd({"changes": [*line.item.changes]}, failed=False)
         elif line.type in ("function_call", "custom_tool_call"):
             found.pop(line.call_id, None)
             is_whole = is_whole or line.call_id == given.tool_use_id

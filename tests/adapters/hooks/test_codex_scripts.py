@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from hook_processes import end_daemons, recorded
+from msgspec import to_builtins
 from stored_rows import stored_rows
 
 from proctor.adapters.agents.codex.session_log import CodexUsageLog
@@ -171,8 +172,13 @@ def test_a_call_of_a_script_waits_only_for_the_tokens_of_the_script(tmp_path: Pa
     assert (early, during, read(0.01)) == (0, 100, 0)
 
 
+def shown(end: dict[str, Any]) -> Any:
+    """How a call ended, and what it has put out. A server's error is the whole result in the log alone."""
+    return end["type"], end.get("tool_output"), end.get("error") if "exit_code" in str(end) else None
+
+
 def test_the_rollout_has_the_calls_of_scripts_that_ran_hooks(agent: Scripted) -> None:
-    """With the same ids and the same outcomes. The script itself is no call."""
+    """With the same ids, outcomes and outputs. The script itself is no call."""
     agent.install(policy="{name: p}")
     added = "*** Begin Patch\n*** Add File: a\n+x\n*** End Patch\n"
     moved = "*** Begin Patch\n*** Update File: a\n*** Move to: b\n@@\n-x\n+y\n*** End Patch\n"
@@ -181,11 +187,13 @@ def test_the_rollout_has_the_calls_of_scripts_that_ran_hooks(agent: Scripted) ->
     [rollout] = (agent.home / ".codex" / "sessions").rglob("rollout-*.jsonl")
     [session] = read_sessions([str(rollout)])
     calls = {event.tool_call_id: event for event in session.events if isinstance(event, ToolCallStarted)}
-    ends = {event.tool_call_id: event.type for event in session.events if isinstance(event, ToolOutcome)}
+    ends = {
+        event.tool_call_id: shown(to_builtins(event)) for event in session.events if isinstance(event, ToolOutcome)
+    }
     changes = [change for call in calls.values() for change in call.tool_input.get("changes", ())]
     cwd = str(agent.cwd)
 
-    assert ends == {end["tool_call_id"]: end["type"] for end in agent.events(*ENDS)}
+    assert ends == {end["tool_call_id"]: shown(end) for end in agent.events(*ENDS)}
     assert [call.tool_name for call in calls.values()] == ["shell", "apply_patch", "apply_patch", "mcp__s__fail"]
     assert next(iter(calls.values())).tool_input == {"command": "echo a; exit 3", "cwd": cwd}
     assert [(change["path"], change["kind"], change.get("move_path")) for change in changes] == [

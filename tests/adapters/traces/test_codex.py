@@ -20,7 +20,7 @@ def recorded(data: Path) -> TraceSession:
 
 def test_the_recorded_calls_are_found_with_their_turns_and_outcomes(recorded: TraceSession) -> None:
     """MCP tools have the model's names. A call that the user rejected was only requested. Exit codes distinguish
-    completed and failed calls, and are no part of the output, nor is other text that the client adds.
+    completed and failed calls, and are part of the error, not of the output, nor is other text that the client adds.
     """
     calls = [event for event in recorded.events if isinstance(event, ev.ToolEvent)]
     outcomes = {event.tool_call_id: event for event in recorded.events if isinstance(event, ev.ToolOutcome)}
@@ -42,7 +42,9 @@ def test_the_recorded_calls_are_found_with_their_turns_and_outcomes(recorded: Tr
         "call_mcp": "tool_call_completed",
     }
     assert isinstance(failed, ev.ToolCallFailed)
-    assert failed.error == "two\n"
+    assert failed.error == {"exit_code": 3, "output": "two\n"}
+    assert isinstance(patched := outcomes["call_patch"], ev.ToolCallCompleted)
+    assert patched.tool_output == {"changes": ["/home/agent/project/hello.txt"]}
     assert isinstance(echoed, ev.ToolCallCompleted)
     assert echoed.tool_output == "said a"
 
@@ -74,8 +76,8 @@ CALL = line("response_item", type="function_call", name="shell", arguments='{"co
 
 @pytest.mark.parametrize(("output", "kind", "value"), [
     ('{"output": "hi\\n", "metadata": {"exit_code": 0, "duration_seconds": 0.1}}', "completed", "hi\n"),
-    ('{"output": "no", "metadata": {"exit_code": 2, "duration_seconds": 0.1}}', "failed", "no"),
-    ("Exit code: 1\nWall time: 0 seconds\nOutput:\nno", "failed", "no"),
+    ('{"output": "no", "metadata": {"exit_code": 2}}', "failed", {"exit_code": 2, "output": "no"}),
+    ("Exit code: 1\nWall time: 0 seconds\nOutput:\nno", "failed", {"exit_code": 1, "output": "no"}),
     ({"content": "no", "success": False}, "failed", "no"),
     ("exec command rejected by user", "denied", None),
     ("apply_patch verification failed: no such file", "denied", None),
