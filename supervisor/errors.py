@@ -73,10 +73,9 @@ class StartsBlockedError(UsageError):
     code = "starts_blocked"
 
     def __init__(self, block: Any) -> None:
-        whose = "no run starts" if block.scope == "all" else f"no run of {block.scope} `{block.value}` starts"
         why = f": {block.reason}" if block.reason else ""
         when = f" at {block.at:%Y-%m-%d %H:%M:%S} UTC" if block.at is not None else ""
-        super().__init__(f"{whose}: `{block.by}` froze them{when}{why}; `proctor kill --lift` lifts that")
+        super().__init__(f"{block.effect}: `{block.by}` froze them{when}{why}; `proctor kill --lift` lifts that")
         self.block = block
 
 

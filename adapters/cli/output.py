@@ -213,9 +213,8 @@ def approval_details(request: ApprovalView) -> Iterator[str]:
 
 
 def in_words(block: BlockView) -> str:
-    whose = "no run starts" if block.scope == "all" else f"no run of {block.scope} `{block.value}` starts"
     why = f": {block.reason}" if block.reason else ""
-    return f"{whose}, frozen by `{block.by}`{why}"
+    return f"{block.effect}, frozen by `{block.by}`{why}"
 
 
 _PHRASES = (

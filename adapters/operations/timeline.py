@@ -44,6 +44,8 @@ class TimelineItems:
         self._ran = ran
         self._calls: dict[str, dict[str, Any]] = {}
         self._denied: dict[str, None] = {}
+        self._asked: dict[str, set[tuple[str, str]]] = {}
+        """The policies and rules that request the approval of a call, by call."""
         self._units: dict[str, str] = {}
         """By budget."""
 
@@ -69,12 +71,17 @@ class TimelineItems:
             tool_name=getattr(event, "tool_name", None) or None,
             tool_input=input,
         )
+        if isinstance(event, ev.PolicyViolated):
+            asked = self._asked.get(event.tool_call_id or "", ())
+            item = replace(item, repeats=(event.policy, event.rule) in asked)
         if isinstance(event, ev.ToolCallDenied):
             item = replace(item, why=(f"the model is told: {event.tell_model or 'nothing'}",))
         if isinstance(event, ev.ToolApprovalRequested):
             answerable = not event.ran and bool(event.held or event.input_digest)
             waits = event.held and not event.ran
             why = tuple(_asked_by(event)) if waits else ()
+            self._asked[event.tool_call_id or ""] = {(v.policy, v.rule) for v in violations_of(event) if waits}
+            _drop_oldest(self._asked)
             item = replace(item, approval_id=event.approval_id if answerable else None, waits=waits, why=why)
         elif isinstance(event, ev.ApprovalEvent):
             item = replace(item, approval_id=event.approval_id, closed=f"{label}{_closed(event)}")
@@ -90,8 +97,7 @@ class TimelineItems:
         denied, call = event.tool_call_id in self._denied, self.call(event)
         if isinstance(event, ev.ToolCallDenied):
             self._denied[event.tool_call_id] = None
-            if len(self._denied) > _CALLS_KNOWN:
-                del self._denied[next(iter(self._denied))]
+            _drop_oldest(self._denied)
             return "bad", "denied", call
         return ("care", "ran", f"{call} although it was denied") if denied else ("good", "allowed", call)
 
@@ -127,9 +133,13 @@ class TimelineItems:
         if before == event.tool_input and not isinstance(event, ev.ToolCallRequested):
             return None
         self._calls[event.tool_call_id] = event.tool_input
-        if len(self._calls) > _CALLS_KNOWN:
-            del self._calls[next(iter(self._calls))]
+        _drop_oldest(self._calls)
         return event.tool_input
+
+
+def _drop_oldest(by_call: dict[str, Any]) -> None:
+    if len(by_call) > _CALLS_KNOWN:
+        del by_call[next(iter(by_call))]
 
 
 def is_visible(event: ev.Event) -> bool:

@@ -22,12 +22,13 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Me(View, frozen=True, kw_only=True):
-    """The token's owner, and the actions it allows."""
+    """The token's owner, and the actions it allows; `statuses` are those by which runs can be listed."""
 
     name: str
     roles: tuple[Role, ...]
     groups: tuple[str, ...] = ()
     version: str = ""
+    statuses: tuple[str, ...] = ()
 
 
 class Healthy(View, frozen=True, kw_only=True):
@@ -42,7 +43,7 @@ class RunView(RunInfo, frozen=True, kw_only=True):
     Attributes:
         prompt: The agent's prompt.
         duration_ms: How long it took, in milliseconds; null before its end.
-        waiting: How many of its calls wait for a person.
+        waiting: How many of its calls wait for a person; none if its owner is gone, as nobody can answer then.
         last_seq: The seq of its latest event; null in a list.
     """
 
@@ -91,6 +92,7 @@ class TimelineItem(View, frozen=True, kw_only=True):
         tool_input: The call's input, where this event shows it first or changed.
         approval_id: The approval, if it is about one that can be answered, or about its answer.
         waits: From here on the call waits for a person.
+        repeats: Of a violation: the request for the call's approval names the rule already.
         closed: Of an approval that is closed: how, by whom and why.
     """
 
@@ -109,6 +111,7 @@ class TimelineItem(View, frozen=True, kw_only=True):
     tool_input: dict[str, Any] | None = None
     approval_id: str | None = None
     waits: bool = False
+    repeats: bool = False
     closed: str | None = None
 
 
@@ -292,13 +295,16 @@ class Policies(View, frozen=True, kw_only=True):
 
 
 class BlockView(View, frozen=True, kw_only=True):
-    """No run of this scope (session, tenant, label or all) starts; who blocked it, when, and why."""
+    """No run of this scope (session, tenant, label or all) starts; who blocked it, when, and why. `effect` says in
+    words what it prevents.
+    """
 
     scope: str
     value: str
     by: str
     reason: str
     at: datetime | None = None
+    effect: str = ""
 
 
 class SwitchView(View, frozen=True, kw_only=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_type_hints
 
 import anyio
 import msgspec
@@ -29,7 +29,7 @@ from ..operations import views
 from ..operations.service import Fold, MissingError
 from ..operations.timeline import TimelineItems
 from .auth import refused
-from .endpoints import ApiRequest, operation
+from .endpoints import ApiRequest, operation, values_of
 
 _OF_RUN = "/api/runs/{run_id}"
 _encode = msgspec.json.Encoder(enc_hook=str).encode
@@ -50,7 +50,7 @@ class RunQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     of the previous page.
     """
 
-    status: RunStatus | Literal["waiting"] | None = None
+    status: Literal["waiting"] | RunStatus | None = None
     session: str | None = None
     tenant: str | None = None
     provider: str | None = None
@@ -353,8 +353,8 @@ async def me(request: ApiRequest) -> views.Me:
     """The token's owner, and the actions it allows."""
     import proctor
 
-    who = request.who
-    return views.Me(name=who.name, roles=who.roles, groups=who.groups, version=proctor.__version__)
+    who, statuses = request.who, values_of(get_type_hints(RunQuery)["status"])
+    return views.Me(name=who.name, roles=who.roles, groups=who.groups, version=proctor.__version__, statuses=statuses)
 
 
 @operation("GET", "/api/budgets", views.BudgetList)

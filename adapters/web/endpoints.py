@@ -172,7 +172,7 @@ def _malformed(error: Exception, wanted: type[msgspec.Struct]) -> UsageError:
     if unknown := re.fullmatch("unknown key `(.*)`", words):
         words += _suggestion(unknown[1], wanted.__struct_fields__)
     elif unknown := re.fullmatch(r"unknown value `(.*)` at `\$\.(\w+)`", words):
-        words += _suggestion(unknown[1], _values(get_type_hints(wanted)[unknown[2]]))
+        words += _suggestion(unknown[1], values_of(get_type_hints(wanted)[unknown[2]]))
     return UsageError(words)
 
 
@@ -182,11 +182,11 @@ def _suggestion(unknown: str, names: Sequence[str]) -> str:
     return f"; {did_you_mean(unknown, names) or f'there are {listed}'}"
 
 
-def _values(kind: Any) -> tuple[str, ...]:
+def values_of(kind: Any) -> tuple[str, ...]:
     """The words that a field of this type can be."""
     if get_origin(kind) is Literal:
         return get_args(kind)
-    return tuple(value for each in get_args(kind) for value in _values(each))
+    return tuple(value for each in get_args(kind) for value in values_of(each))
 
 
 _REFUSALS = {

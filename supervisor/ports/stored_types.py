@@ -403,6 +403,11 @@ class Cancel(_PersonCommand, frozen=True, kw_only=True, tag="cancel"):
 class Block(_PersonCommand, frozen=True, kw_only=True, tag="block"):
     """A freeze: no run of its scope starts until it is lifted."""
 
+    @property
+    def effect(self) -> str:
+        """What it prevents."""
+        return "no run starts" if self.scope == "all" else f"no run of {self.scope} `{self.value}` starts"
+
 
 def block_of(blocks: Iterable[Block], **run: Any) -> Block | None:
     """The first block that covers a run, as `covers` takes it; None if the run may start."""

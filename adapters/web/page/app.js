@@ -10,6 +10,7 @@ import { KillSwitch } from "./kill_switch.js";
 const LEAST_PAUSE_MS = 200;
 const SHARE_OF_TIME = 4;
 const RETRY_MS = 2000;
+const TIME_PASSES_MS = 15000;
 const main = document.getElementById("main");
 const link = document.getElementById("link");
 const badge = document.getElementById("waiting");
@@ -24,7 +25,7 @@ function open() {
   view?.close();
   if (name === "run" && id) view = new Run(me, decoded(id));
   else if (name === "approvals") view = new Approvals(me, id && decoded(id));
-  else view = new Runs(refresh);
+  else view = new Runs(me, refresh);
   fill(main, view.element);
   const current = view instanceof Approvals ? "approvals" : "runs";
   for (const each of document.querySelectorAll("[data-view]")) {
@@ -147,6 +148,8 @@ async function start() {
   keepUp().catch((error) => me && signIn(error.message));
 }
 
+// What changes although nothing is stored: a run's owner is gone, a budget's window is over.
+setInterval(() => me && !document.hidden && refresh(), TIME_PASSES_MS);
 window.addEventListener("unauthorized", () => me && signIn("Your token is no longer valid."));
 document.getElementById("help").addEventListener("click", help);
 document.addEventListener("keydown", pressed);

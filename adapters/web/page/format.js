@@ -19,6 +19,8 @@ export function moment(at) {
   return new Intl.DateTimeFormat("en-GB", { ...MOMENT, ...other }).format(date);
 }
 
+export const capitalized = (text) => `${text[0].toUpperCase()}${text.slice(1)}`;
+
 export const counted = (count, noun) => `${number(count)} ${noun}${count === 1 ? "" : "s"}`;
 
 export function duration(ms) {

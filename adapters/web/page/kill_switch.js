@@ -1,10 +1,8 @@
 // The kill switch: a banner on every view shows what blocks starts; a dialog stops runs and blocks starts.
 
 import { get, post } from "./api.js";
-import { dismiss, fill, h, openDialog, toast } from "./dom.js";
-import { counted, moment } from "./format.js";
-
-const WHAT = { all: "No run starts", tenant: "No run of tenant", session: "No run of session", label: "No run labelled" };
+import { dismiss, fill, h, openDialog, sentence, toast } from "./dom.js";
+import { capitalized, counted, moment } from "./format.js";
 
 export class KillSwitch {
   constructor(me) {
@@ -26,8 +24,7 @@ export class KillSwitch {
   }
 
   line(block) {
-    const what = block.scope === "all" ? WHAT.all : `${WHAT[block.scope] ?? "No run of"} ${block.value} starts`;
-    const words = `${what} until somebody lifts it. ${block.by}, ${moment(block.at)}${block.reason ? `: ${block.reason}` : ""}`;
+    const words = [sentence(capitalized(block.effect)), ` until somebody lifts it. ${block.by}, ${moment(block.at)}${block.reason ? `: ${block.reason}` : ""}`];
     const lift = this.may && h("button", { type: "button", on: { click: () => this.lift(block) } }, "Lift");
     return h("div", { class: "row" }, h("span", {}, words), lift);
   }

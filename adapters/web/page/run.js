@@ -121,7 +121,7 @@ export class Run {
     this.title = beginning(run.prompt) || run.run_id;
     fill(this.heading, this.title);
     showStatus(this.pill, run);
-    this.cancel.hidden = !(this.me.roles.includes("stop") && ["created", "running", "lost"].includes(run.status));
+    this.cancel.hidden = !this.me.roles.includes("stop") || run.ended_seq > 0;
     this.bars.show(limits);
     reportOthers(showCards(this.cards, approvals));
     this.waiting.hidden = approvals.length === 0;

@@ -2,19 +2,9 @@
 
 import { get } from "./api.js";
 import { Keyed, fill, h } from "./dom.js";
-import { amount, beginning, counted, duration, moment, number, short, usd } from "./format.js";
+import { amount, beginning, capitalized, counted, duration, moment, number, short, usd } from "./format.js";
 import { Bar, chips, labelsOf, showStatus } from "./parts.js";
 
-const STATES = [
-  ["", "All"],
-  ["created", "Created"],
-  ["running", "Running"],
-  ["waiting", "Waiting"],
-  ["completed", "Completed"],
-  ["failed", "Failed"],
-  ["cancelled", "Cancelled"],
-  ["lost", "Lost"],
-];
 const PAGE = 50;
 const MOST_RUNS = 500;
 
@@ -22,7 +12,7 @@ export class Runs {
   title = "Runs";
 
   /** `changed`: called when other runs are to be shown. */
-  constructor(changed) {
+  constructor(me, changed) {
     this.changed = changed;
     this.limit = PAGE;
     this.status = "";
@@ -33,7 +23,8 @@ export class Runs {
       id: "search",
       on: { input: () => this.later() },
     });
-    const states = chips("status", "State", STATES, (status) => {
+    const choices = [["", "All"], ...me.statuses.map((status) => [status, capitalized(status)])];
+    const states = chips("status", "State", choices, (status) => {
       this.status = status;
       this.reset();
     });

@@ -151,8 +151,7 @@ class Call {
 
   violation(item) {
     this.element.dataset.kind = "call refused";
-    if ([...this.said].some((said) => item.text.startsWith(said.split(" (")[0]))) return; // its approval says it
-    this.because(item.text);
+    if (!(item.repeats && this.answered)) this.because(item.text);
   }
 
   result(item) {
