@@ -46,7 +46,7 @@ def heading(board: Board) -> str:
 
 def approval_lines(request: ApprovalView) -> Iterator[Text]:
     """A call that is pending approval."""
-    yield Text(f"{request.outcome:<8} {request.approval_id}", "yellow")
+    yield Text(f"{'lost' if request.lost else request.outcome:<8} {request.approval_id}", "yellow")
     shown = encoded(request.call.input)
     yield Text(
         f"         {escape_control(request.call.name)} {shown if len(shown) < _INPUT else shown[: _INPUT - 1] + '…'}"

@@ -118,8 +118,9 @@ class OperatorService:
         for run in map(self._redacted, page):  # before it is searched: what is hidden cannot be guessed bit by bit
             if len(found) == limit:
                 return views.RunList(runs=tuple(found), next=found[-1].run_id)
-            if (words.casefold() in _words_of(run)) and (not waiting or waits[run.run_id]):
-                found.append(_view(run, waits))
+            shown = _view(run, waits)
+            if (words.casefold() in _words_of(run)) and (not waiting or shown.waiting):
+                found.append(shown)
         following = page[-1].run_id if searched and len(page) == MOST_SEARCHED else None
         return views.RunList(runs=tuple(found), next=following)
 
@@ -323,8 +324,9 @@ class OperatorService:
         return self._redactor.redact(run, run.session_id)
 
 
-def _view(run: RunInfo, waiting: Counter[str]) -> views.RunView:
-    return views.RunView(**asdict(run), prompt=_prompt(run), duration_ms=run.duration_ms, waiting=waiting[run.run_id])
+def _view(run: RunInfo, waits: Counter[str]) -> views.RunView:
+    waiting = 0 if run.is_left else waits[run.run_id]
+    return views.RunView(**asdict(run), prompt=_prompt(run), duration_ms=run.duration_ms, waiting=waiting)
 
 
 def _prompt(run: RunInfo) -> str:

@@ -142,7 +142,7 @@ def _found(
 
 _COLUMNS: dict[str, Callable[[RunView], str]] = {
     "run": lambda info: info.run_id,
-    "status": lambda info: "waiting" if info.waiting and info.status == "running" else info.status,
+    "status": lambda info: "waiting" if info.waiting else info.status,
     "agent": lambda info: info.provider,
     "tenant": lambda info: info.tenant or "",
     "started (UTC)": lambda info: f"{began:%Y-%m-%d %H:%M}" if (began := info.started_at or info.created_at) else "",

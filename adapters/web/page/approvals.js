@@ -3,7 +3,7 @@
 import { get, getExact, post } from "./api.js";
 import { callShown } from "./call.js";
 import { Keyed, fill, h, sentence, toast } from "./dom.js";
-import { beginning, duration, moment } from "./format.js";
+import { beginning, capitalized, duration, moment } from "./format.js";
 import { terms } from "./parts.js";
 
 const SECOND_TAP_MS = 600;
@@ -122,7 +122,7 @@ export async function reportOthers(cards) {
 /** One waiting call, with the answer. */
 export class Card {
   constructor(approval, me) {
-    this.approval = approval;
+    Object.assign(this, { approval, me });
     const id = `approval-${approval.approval_id}`;
     this.expires = h("span", { class: "expires" });
     this.words = h("textarea", { rows: "1", maxlength: "10000", "data-key": "d", on: { keydown: (event) => this.sendByKey(event) } });
@@ -136,23 +136,24 @@ export class Card {
       const words = ["Approve ", ...sentence(approval.like.about), ` for this ${widest}`];
       wider.unshift(h("button", { type: "button", on: { click: () => this.answer("grant", widest, true) } }, words));
     }
-    this.buttons = h("div", { class: "row" }, this.deny, wider, this.approve);
+    this.form = h(
+      "div",
+      { class: "answer" },
+      h("label", {}, "Note (recorded; the model reads it if you deny)", this.words),
+      h("div", { class: "row" }, this.deny, this.approve),
+      wider.length > 0 && h("div", { class: "row wider", role: "group", "aria-label": "Also approve later calls" }, wider),
+    );
+    this.foot = h("div");
+    this.pill = h("span", { class: "pill waits" });
     this.status = h("p", { class: "banner", hidden: true, role: "status" });
-    const may = me.roles.includes("answer");
     this.element = h(
       "article",
       { class: "card approval fresh", tabindex: "-1", "aria-labelledby": id },
-      h("header", {}, h("h2", { id }, h("code", {}, approval.call.name)), h("span", { class: "pill waits" }, approval.held ? "waiting" : "for a later run"), this.expires),
+      h("header", {}, h("h2", { id }, h("code", {}, approval.call.name)), this.pill, this.expires),
       h("p", {}, why(approval)),
       callShown(approval.shown, approval.call.input),
       h("dl", { class: "facts" }, about(approval)),
-      approval.asks_itself
-        ? h("p", { class: "soft" }, "It is answered where it is asked: in the terminal of the agent.")
-        : approval.lost
-        ? h("p", { class: "soft" }, "Nobody can answer, as nobody goes on with the run: cancel it.")
-        : may
-        ? h("div", { class: "answer" }, h("label", {}, "Note (recorded; the model reads it if you deny)", this.words), this.buttons)
-        : h("p", { class: "soft" }, "Your token does not allow answers."),
+      this.foot,
       this.status,
     );
     this.tick();
@@ -160,12 +161,19 @@ export class Card {
 
   show(approval) {
     this.approval = approval;
+    const state = approval.lost ? "lost" : approval.held ? "waiting" : "for a later run";
+    if (state === this.state) return;
+    this.state = state;
+    this.pill.classList.toggle("lost", approval.lost);
+    fill(this.pill, state);
+    const closed = unanswerable(approval, this.me);
+    fill(this.foot, closed ? h("p", { class: "soft" }, closed) : this.form);
   }
 
   tick() {
-    const { expires_at: at } = this.approval;
+    const { lost, expires_at: at } = this.approval;
     const left = at ? new Date(at) - Date.now() : 0;
-    fill(this.expires, at ? (left > 0 ? `expires in ${duration(left)}` : "expires now") : "");
+    fill(this.expires, at && !lost ? (left > 0 ? `expires in ${duration(left)}` : "expires now") : "");
   }
 
   sendByKey(event) {
@@ -186,7 +194,7 @@ export class Card {
         ...(answer === "deny" ? { tell_model: words } : {}),
         ...(scope && scope !== "once" ? { scope, like } : {}),
       });
-      const said = `${done[0].toUpperCase()}${done.slice(1)}`;
+      const said = capitalized(done);
       this.report(said, answer === "grant" ? "good" : "bad");
       toast(`${said}: ${this.approval.call.name}`);
     } catch (error) {
@@ -202,6 +210,13 @@ export class Card {
     this.status.className = `banner ${tone}`;
     this.status.hidden = false;
   }
+}
+
+/** Why a call cannot be answered here; empty if it can. */
+function unanswerable(approval, me) {
+  if (approval.asks_itself) return "It is answered where it is asked: in the terminal of the agent.";
+  if (approval.lost) return "Nobody can answer, as nobody goes on with the run: cancel it.";
+  return me.roles.includes("answer") ? "" : "Your token does not allow answers.";
 }
 
 /** Which rule asks and what for; a rule that its message names is not named twice. */

@@ -10,7 +10,7 @@ import pytest
 import web_server
 from web_server import ANA, BEN, EVE, Site, going
 
-from tests.dashboard import POLICY, Person, ends, expect, needs_browser, waiting
+from tests.dashboard import ASKS, POLICY, Person, ends, expect, needs_browser, waiting
 
 pytestmark = needs_browser
 HOSTILE = (
@@ -70,6 +70,7 @@ def test_a_call_is_denied_with_a_text_for_the_model(person: Person, site: Site) 
         tab.keyboard.press("Control+Enter")
         expect(tab.get_by_text("Then not.").first).to_be_visible()
         expect(tab.locator(".call")).to_contain_text("declined by ana")
+        expect(tab.locator(".call .why p").filter(has_text="human-approval")).to_have_count(1)  # not its violation too
         words = [event["tell_model"] for event in ends(site, run_id) if event["type"] == "tool_call_denied"]
 
     assert words == ["Ask ops first."]
@@ -151,6 +152,26 @@ def test_a_late_answer_is_reported(person: Person, site: Site) -> None:
         expect(slow.get_by_text("is closed: declined by ben")).to_be_visible()
         assert ends(site, run_id)[-1]["type"] == "run_completed"
     person.wrong.clear()
+
+
+def test_a_call_whose_run_is_lost_cannot_be_answered(person: Person, site: Site) -> None:
+    """Its owner is gone after the card was shown, and nothing is stored of that: the buttons go. A run that waits for
+    nobody is not counted among those that wait.
+    """
+    with going(site, ASKS, POLICY) as process, web_server.waits(process) as event:
+        tab, runs = person.opens("#/approvals"), person.opens()
+        tab.clock.install()
+        tab.reload()
+        expect(tab.get_by_role("button", name="Approve")).to_be_visible()
+        process.kill()
+        process.wait()
+        tab.clock.fast_forward(15_000)
+        expect(tab.get_by_role("article")).to_contain_text("Nobody can answer")
+        expect(tab.get_by_role("button", name="Approve")).to_have_count(0)
+        runs.reload()
+        expect(runs.locator(".run").filter(has_text=event["run_id"][:12]).locator(".pill")).to_have_text("lost")
+        site.ask("POST", f"/api/runs/{event['run_id']}/cancel", body={})
+        expect(tab.get_by_text("Nothing waits for a person.")).to_be_visible()
 
 
 def test_a_network_failure_during_loading_signs_nobody_out(person: Person) -> None:
