@@ -44,7 +44,7 @@ class TimelineItems:
         self._ran = ran
         self._calls: dict[str, dict[str, Any]] = {}
         self._denied: dict[str, None] = {}
-        self._asked: dict[str, set[tuple[str, str]]] = {}
+        self._requesting: dict[str, set[tuple[str, str]]] = {}
         """The policies and rules that request the approval of a call, by call."""
         self._units: dict[str, str] = {}
         """By budget."""
@@ -72,16 +72,16 @@ class TimelineItems:
             tool_input=input,
         )
         if isinstance(event, ev.PolicyViolated):
-            asked = self._asked.get(event.tool_call_id or "", ())
-            item = replace(item, repeats=(event.policy, event.rule) in asked)
+            requesting = self._requesting.get(event.tool_call_id or "", ())
+            item = replace(item, repeats=(event.policy, event.rule) in requesting)
         if isinstance(event, ev.ToolCallDenied):
             item = replace(item, why=(f"the model is told: {event.tell_model or 'nothing'}",))
         if isinstance(event, ev.ToolApprovalRequested):
             answerable = not event.ran and bool(event.held or event.input_digest)
             waits = event.held and not event.ran
             why = tuple(_asked_by(event)) if waits else ()
-            self._asked[event.tool_call_id or ""] = {(v.policy, v.rule) for v in violations_of(event) if waits}
-            _drop_oldest(self._asked)
+            self._requesting[event.tool_call_id or ""] = {(v.policy, v.rule) for v in violations_of(event) if waits}
+            _drop_oldest(self._requesting)
             item = replace(item, approval_id=event.approval_id if answerable else None, waits=waits, why=why)
         elif isinstance(event, ev.ApprovalEvent):
             item = replace(item, approval_id=event.approval_id, closed=f"{label}{_closed(event)}")

@@ -70,7 +70,7 @@ def test_a_call_is_denied_with_a_text_for_the_model(person: Person, site: Site) 
         tab.keyboard.press("Control+Enter")
         expect(tab.get_by_text("Then not.").first).to_be_visible()
         expect(tab.locator(".call")).to_contain_text("declined by ana")
-        expect(tab.locator(".call .why p").filter(has_text="human-approval")).to_have_count(1)  # not its violation too
+        expect(tab.locator(".call .why p").filter(has_text="human-approval")).to_have_count(1)  # not twice
         words = [event["tell_model"] for event in ends(site, run_id) if event["type"] == "tool_call_denied"]
 
     assert words == ["Ask ops first."]
