@@ -1,5 +1,6 @@
 """The observer that makes spans and metrics of the events of runs."""
 
+import logging
 import os
 import threading
 import time
@@ -345,6 +346,9 @@ class OpenTelemetry:
 
 END_S = 3.0
 """How many seconds the end waits for a collector, unless OTEL_EXPORTER_OTLP_TIMEOUT says."""
+_RETRIES = "opentelemetry.exporter.otlp.proto.http"
+"""The logger of failed attempts, a line each; of them all, one line at the end is enough."""
+_COLLECTOR = "http://localhost:4318"
 
 
 @contextmanager
@@ -371,6 +375,7 @@ def exported(warn: Callable[[str], None]) -> Iterator[OpenTelemetry]:
         raise NotInstalledError(f"`{missing.name}` is not installed", "otel") from None
     except ValueError as error:
         raise UsageError(f"OpenTelemetry does not take a variable `OTEL_...`: {error}") from None
+    logging.getLogger(_RETRIES).setLevel(logging.ERROR)
     given = {name.lower(): os.environ[name] for name in ("TRACEPARENT", "TRACESTATE") if name in os.environ}
     token = context.attach(TraceContextTextMapPropagator().extract(given))
     try:
@@ -378,7 +383,8 @@ def exported(warn: Callable[[str], None]) -> Iterator[OpenTelemetry]:
     finally:
         context.detach(token)
         if not _flush(traces.shutdown, meters.shutdown):
-            warn("the telemetry collector does not answer; what it has not taken is not sent")
+            collector = os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT") or _COLLECTOR
+            warn(f"the telemetry collector at {collector} does not answer; spans and metrics are missing there")
 
 
 def _flush(*ends: Callable[[], None]) -> bool:

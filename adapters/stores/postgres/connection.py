@@ -139,6 +139,7 @@ _SETTINGS = (
     "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'",
 )
 _LONGEST_NAME = 63
+_UNKNOWN = re.compile(r"invalid URI query parameter: \"(\w+)\"")
 _PAGE = f"""SELECT {{columns}} FROM (SELECT *, sum(octet_length(data)) OVER (ORDER BY {{by}} {{order}})
         - octet_length(data) AS bytes_before
         FROM (SELECT {{columns}} FROM {{source}} ORDER BY {{by}} {{order}} LIMIT {PAGE_ROWS}) AS page) AS page
@@ -198,8 +199,10 @@ class Address:
         try:
             given = conninfo_to_dict(url)
             self._conninfo = make_conninfo(url, **{name: n for name, n in _DEFAULTS.items() if name not in given})
-        except psycopg.Error:  # its message repeats the URL, with the password in it
-            raise UsageError("the store's URL cannot be read; use `postgresql://USER@HOST/DATABASE`") from None
+        except psycopg.Error as error:  # its message can have the password in it
+            unknown = _UNKNOWN.search(str(error))
+            fault = f"has an unknown parameter `{unknown[1]}`" if unknown else "cannot be read"
+            raise UsageError(f"the store's URL {fault}; use `postgresql://USER@HOST/DATABASE`") from None
         self.schema = schema
         self.name = _shown(given)
 

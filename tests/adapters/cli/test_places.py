@@ -34,6 +34,16 @@ def test_a_url_of_something_else_is_no_store(cli: Any, place: Path, command: Any
         open_store(url)
 
 
+def test_a_misspelt_parameter_of_a_url_is_named(cli: Any) -> None:
+    """The password in the URL is not."""
+    pytest.importorskip("psycopg")
+    answer = cli("runs", "--store", "postgresql://ana:secret-word@db/x?sslmod=require")
+
+    assert answer.code == 2
+    assert answer.err.startswith("error: the store's URL has an unknown parameter `sslmod`; use `postgresql://")
+    assert "secret-word" not in answer.err
+
+
 READING = [("runs",), ("approvals",), ("tail",), ("budgets",), ("reap",), ("prune", "--older-than", "1d")]
 
 

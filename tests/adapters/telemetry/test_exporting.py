@@ -106,8 +106,25 @@ def test_a_collector_that_does_not_answer_harms_no_run(tmp_path: Path) -> None:
 
     assert ran.returncode == 0, ran.stderr
     assert '"run_completed"' in ran.stdout
-    assert "the telemetry collector does not answer" in ran.stderr
+    assert f"the telemetry collector at {silent.url} does not answer" in ran.stderr
     assert "Traceback" not in ran.stderr
+
+
+def test_of_a_collector_that_is_not_there_one_line_is_printed(tmp_path: Path) -> None:
+    """Not one for each attempt of OpenTelemetry's to reach it."""
+    (tmp_path / "agent.yaml").write_text("name: agent\nsteps: [{say: done}]\n")
+    gone = loopback.Server(loopback.Exchange.hold)
+    gone.close()
+    ran = proctor(
+        *("run", "--otel", "--adapter", "scripted", "--set", "script=agent.yaml", "go", "--json"),
+        folder=tmp_path,
+        OTEL_EXPORTER_OTLP_ENDPOINT=gone.url,
+    )
+
+    assert ran.returncode == 0, ran.stderr
+    assert [line for line in ran.stderr.splitlines() if "collector" in line or "127.0.0.1" in line] == [
+        f"the telemetry collector at {gone.url} does not answer; spans and metrics are missing there"
+    ]
 
 
 def test_a_wrong_variable_is_one_error(tmp_path: Path) -> None:
