@@ -47,30 +47,36 @@ class SearchEndedError(OutOfWork):
 
 
 def shortest(
-    start: State, steps: Callable[[State], Iterable[tuple[Step, Price, State | None]]], deepest: int | None = None
+    start: State,
+    steps: Callable[[State], Iterable[tuple[Step, Price, State | None]]],
+    deepest: int | None = None,
+    ahead: Callable[[State], int] = lambda state: 0,
 ) -> Explored[State, Step]:
-    """The cheapest path to a goal, which is a step that leads to None; among equals the first found. States that cost
-    as much as the goal are not expanded.
+    """The cheapest path to a goal, which is a step that leads to None; among equals the first found. States are not
+    expanded from which a goal costs as much as the one found.
 
     `steps` gives the steps from a state, each with its price. Paths whose first figure is above `deepest` are left
-    out. Raises SearchEndedError where `steps` raises OutOfWork.
+    out. `ahead` is a lower bound on the first figure from a state to a goal, which no step lowers by more than its
+    own. Raises SearchEndedError where `steps` raises OutOfWork.
     """
     cost: dict[State, Price] = {start: (0, 0)}
     parents: dict[State, tuple[State, Step]] = {}
-    queue: list[tuple[Price, int, State]] = [((0, 0), 0, start)]
+    queue: list[tuple[Price, int, int, State]] = [((ahead(start), 0), 0, 0, start)]
     done: set[State] = set()
     goal: tuple[Price, State, Step] | None = None
     pushed = depth = 0
     try:
         while queue and (goal is None or queue[0][0] < goal[0]):
-            (first, second), _, state = heapq.heappop(queue)
+            *_, state = heapq.heappop(queue)
             if state in done:
                 continue
             done.add(state)
+            first, second = cost[state]
             depth = max(depth, first)
             for step, (more, least), after in steps(state):
                 price = (first + more, second + least)
-                if deepest is not None and price[0] > deepest:
+                left = 0 if after is None else ahead(after)
+                if deepest is not None and price[0] + left > deepest:
                     continue
                 if after is None:
                     goal = (price, state, step) if goal is None or price < goal[0] else goal
@@ -78,7 +84,7 @@ def shortest(
                     cost[after] = price
                     parents[after] = (state, step)
                     pushed += 1
-                    heapq.heappush(queue, (price, pushed, after))
+                    heapq.heappush(queue, ((price[0] + left, price[1]), left, pushed, after))
     except OutOfWork:
         raise SearchEndedError(Explored(None, frozenset(done), depth)) from None
     if goal is None:

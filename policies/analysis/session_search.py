@@ -6,9 +6,10 @@ Sessions are gone through by the number of their calls, so that the first one fo
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
+from ..rules.petri_net import NetMachine
 from ..stack.merge import BudgetEntry
 from ..values.work_budget import Work
-from .components import ASK, AT_ONCE, DENY, NOTHING, RUNS_ON, Component, InputClass, Reaction, Standard
+from .components import ASK, AT_ONCE, DENY, NOTHING, RUNS_ON, Component, InputClass, Reaction, RuleComponent, Standard
 from .explorer import Explored, Price, shortest
 
 
@@ -166,6 +167,92 @@ class SessionSteps:
             yield SessionStep("user", text=text), (wrote, in_flight)
 
 
+FEWEST_PARTS = 4
+"""Fewer parts of a stack have so few states together that looking ahead is not worth it."""
+MOST_MOVES = 40
+"""How many states of one part are looked at to know what moves it; of one with more, nothing is said."""
+
+
+class _Moves(NamedTuple):
+    """The states of one part by itself, and the numbers of the calls that move it from one to another."""
+
+    states: Sequence[int]
+    movers: frozenset[int]
+
+
+class CallsAhead:
+    """A lower bound on the calls still to come, up to the one that breaks the property.
+
+    A part that denies all calls that could break it, or all that move such a part, must be moved by a call first.
+    Only parts count that no call moves together. There is no bound where more than a call may break the property.
+    """
+
+    def __init__(self, product: SessionProduct) -> None:
+        self._product, self._parts = product, product.parts
+        self._goals: list[InputClass] = []
+        self._movers: dict[int, frozenset[int]] = {}
+        rule = self._moves(product.rule) if len(product.stack) >= FEWEST_PARTS else None
+        if rule is None or any(map(product.rule.obligation, rule.states)):
+            return
+        self._goals = [call for call in product.calls if any(product.rule.level(at, call) for at in rule.states)]
+        parts = enumerate(self._parts)
+        movers = {n: moves.movers for n, part in parts if (moves := self._moves(part)) is not None}
+        moved: set[int] = set()
+        for n, calls in sorted(movers.items(), key=lambda each: len(each[1])):
+            if calls and moved.isdisjoint(calls):
+                self._movers[n] = calls
+                moved |= calls
+
+    def _moves(self, part: Component) -> _Moves | None:
+        """What moves a part; None if that is too much, or if more than a call that runs may move or break it."""
+        if not isinstance(part, RuleComponent) or isinstance(part.machine, NetMachine):
+            return None
+        calls, texts = self._product.calls, self._product.texts
+        if part.turns or any(map(part.watches_denial, calls)):
+            return None
+        states, movers = [part.start], set[int]()
+        for at in states:
+            if len(states) > MOST_MOVES or any(part.wrote(at, text) != at for text in texts):
+                return None
+            for call in calls:
+                for found, after in _reactions(part, at, call):
+                    if found:
+                        return None
+                    if after != at:
+                        movers.add(call.number)
+                    if after not in states:
+                        states.append(after)
+        return _Moves(states, frozenset(movers))
+
+    def __call__(self, state: State) -> int:
+        at, in_flight = state
+        waiting = {n: movers for n, movers in self._movers.items() if in_flight not in movers}
+        ahead = [self._goals] if self._goals else []
+        for calls in ahead:
+            moved = [waiting.pop(n) for n in [*waiting] if self._must_move(n, at[n], calls)]
+            ahead += [[self._product.calls[number] for number in movers] for movers in moved]
+        return len(ahead)
+
+    def _must_move(self, n: int, at: int, calls: Sequence[InputClass]) -> bool:
+        """Whether a part has to leave a state before one of these calls can run, or break the property."""
+        part = self._parts[n]
+        if part is self._product.rule:
+            return calls is self._goals and not any(part.level(at, call) for call in calls)
+        return all(part.level(at, call) >= DENY for call in calls)
+
+
+def _reactions(part: RuleComponent, at: int, call: InputClass) -> Iterator[Reaction]:
+    """What a call may do to a part: at its start, and at its end, also if others came between."""
+    ran = part.started(at, call, AT_ONCE)
+    if not part.watches_end(call):
+        yield NOTHING, ran
+        return
+    yield NOTHING, part.started(at, call, RUNS_ON)
+    for output in (*range(len(call.outputs)), None):
+        yield part.ended(ran, call, AT_ONCE, output)
+        yield part.ended(at, call, RUNS_ON, output)
+
+
 def explore(product: SessionProduct, work: Work, deepest: int | None = None) -> Explored[State, SessionStep]:
     """A shortest session that breaks the property, or every state there is. Raises SearchEndedError.
 
@@ -187,7 +274,7 @@ def explore(product: SessionProduct, work: Work, deepest: int | None = None) -> 
             work.spend()
             yield step, (1, 0) if step.kind == "call" else (0, 1), after
 
-    return shortest(product.initial, steps, deepest)
+    return shortest(product.initial, steps, deepest, CallsAhead(product))
 
 
 def ending_alike(parts: Sequence[Component], calls: Sequence[InputClass]) -> list[int]:

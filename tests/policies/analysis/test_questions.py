@@ -17,6 +17,7 @@ import yaml
 from reference.certificates import check
 
 from proctor.policies import Check, Proved, Refuted, Unknown, load_policies, merge_policies, parse_policies, verify
+from proctor.policies.analysis import session_search
 from proctor.policies.analysis.explorer import shortest
 from proctor.policies.analysis.questions import OWN_NAMES
 from proctor.policies.events.run_context import RunContext, Tool
@@ -228,6 +229,43 @@ def test_a_search_expands_no_state_as_far_away_as_the_goal() -> None:
 
     assert shortest(1, steps).steps == ["to 2", "near"]
     assert looked_at == [1, 2, 3]
+
+
+def befores(*orders: tuple[str, str]) -> list[dict[str, Any]]:
+    return [{"type": "before", "first": first, "then": then} for first, then in orders]
+
+
+CHECKS = [f"check{n}" for n in range(16)]
+NEEDED: dict[str, tuple[list[dict[str, Any]], int]] = {
+    "sixteen checks": (befores(*((check, "push") for check in CHECKS)), 17),
+    "checks that need others": (befores(*((c, "push") for c in CHECKS[:6]), *((f"{c}a", c) for c in CHECKS[:6])), 13),
+    "a call for all of them": (befores(*(("test", name) for name in CHECKS[:6]), ("test", "push")), 2),
+}
+
+
+@pytest.mark.parametrize("name", NEEDED)
+def test_a_call_that_needs_many_others_is_reached_without_every_order_of_them(name: str) -> None:
+    """Of sixteen calls there are 65,536 sets, and the search looked at all of them."""
+    rules, calls = NEEDED[name]
+    answer = verify(policy(*rules), reach="push", steps=1_000_000)
+
+    assert isinstance(answer, Refuted), answer.reason
+    assert len(answer.session) == calls
+
+
+@pytest.mark.parametrize("number", range(40))
+def test_looking_ahead_changes_neither_an_answer_nor_its_length(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It only changes which states the search looks at first."""
+    question = pair(random.Random(f"ahead {number}"))
+    answers = []
+    for fewest in (1, 1_000):
+        monkeypatch.setattr(session_search, "FEWEST_PARTS", fewest)
+        answers.append(verify(question.stack, **question.arguments, steps=200_000))
+    one, other = (each.verdict for each in answers)
+    lengths = {len(answer.session) for answer in answers}
+
+    assert one == other or "unknown" in (one, other)
+    assert len(lengths) == 1 or one != other or answers[0].explored["bounded"] != answers[1].explored["bounded"]
 
 
 def test_importing_the_policies_does_not_import_the_search() -> None:
