@@ -170,8 +170,6 @@ def _states(files: Sequence[str]) -> Iterator[tuple[str, int, int, int]]:
 
 
 _FOR_THE_PERSON = frozenset(name for client in CLIENTS.values() for name in client.for_the_person)
-_OUTSIDE = ("dangerouslyDisableSandbox",)
-"""Inputs by which a call leaves the client's own sandbox."""
 _ITS_OWN = (
     *(place for client in CLIENTS.values() for place in client.settings.runs_from),
     *(".git/hooks", ".git/config"),
@@ -181,8 +179,6 @@ _ITS_OWN = (
 """Places from which a client, its shell, or a tool of every developer, takes what it runs."""
 _AGENTS = frozenset(client.program for client in CLIENTS.values())
 """Programs that change an agent's settings and servers without naming a file, or start one without hooks."""
-_FOLDERS = ("workdir", "dir_path", "working_directory")
-"""Inputs with the folder that a command runs in."""
 _LONGEST_PATH = 4096
 _READING = frozenset(("read", "glob", "grep"))
 
@@ -242,19 +238,19 @@ class Opening:
             return "the client is planning"
         if call.name in _FOR_THE_PERSON:
             return "it is a question to the person"
-        if any(call.input.get(name) for name in _OUTSIDE):
+        client = hook_input.client
+        if any(call.input.get(name) for name in client.leaves_sandbox):
             return "it leaves the client's sandbox"
-        tool = hook_input.client.tool(call.name)
+        tool = client.tool(call.name)
         acts = set(tool.every_act) if tool is not None else set()
         if tool is not None and acts and (unknown := tool.unknown_among(call.input)):
             return f"it is not known what its `{min(unknown)}` changes"
         if acts and not acts - _READING:
             return ""
-        texts, folders = list(texts_in(call.input)), map(call.input.get, _FOLDERS)
+        texts, folders = list(texts_in(call.input)), map(call.input.get, client.folder_inputs)
         lines = [(line, read_commands(line).parts) for line in texts] if "bash" in acts else []
-        folder = join(
-            _begun_in(hook_input.cwd, workspace), next((name for name in folders if isinstance(name, str)), "")
-        )
+        begun_in = _begun_in(hook_input.cwd, workspace, client.worktrees)
+        folder = join(begun_in, next((name for name in folders if isinstance(name, str)), ""))
         words = [word for line, parts in lines for word in _words(line, parts, folder)]
         started = next(_agents_started(part for _, parts in lines for part in parts), "")
         if place := started or self._place_among(texts, [path for path, _ in words], hook_input):
@@ -277,14 +273,18 @@ class Opening:
         return ""
 
 
-def _begun_in(cwd: str, workspace: str) -> str:
-    """The folder that commands start in, as an earlier one may have changed it: below where the client began, or its
-    own worktree there; "" if that is the same, or not known.
+def _begun_in(cwd: str, workspace: str, worktrees: str) -> str:
+    """The folder that commands start in, as an earlier one may have changed it: below where the client began, or one
+    of its `worktrees` there; "" if that is the same, or not known.
     """
     if not (isabs(cwd) and isabs(workspace)):
         return ""
     folder = relpath(cwd, workspace)
-    return cwd if folder.startswith("..") else re.sub(r"^(\.claude/worktrees/[^/]+/?|\.$)", "", folder)
+    if worktrees and folder.startswith(f"{worktrees}/"):
+        folder = folder.removeprefix(f"{worktrees}/").partition("/")[2]
+    if folder.startswith(".."):
+        return cwd
+    return "" if folder == "." else folder
 
 
 def _agents_started(parts: Iterable[LinePart]) -> Iterator[str]:

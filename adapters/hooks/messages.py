@@ -170,6 +170,7 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
         logs: the folder in the person's folder that its logs of sessions are below.
         entry: a hook as the file has it, of an event, a command line, and the environment of whoever installs.
         in_shell: whether a shell runs the line.
+        own_shell: whether that shell is the person's own.
         http_entry: the same of an event, a URL and an `Authorization`; None where the client sends no hooks itself.
         beside: what else the file gets, from that environment.
         beside_managed: what managed settings get, too.
@@ -188,6 +189,7 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
     logs: str = ""
     entry: Callable[[str, str, Mapping[str, str]], dict[str, Any]]
     in_shell: bool = True
+    own_shell: bool = False
     http_entry: Callable[[str, str, str], dict[str, Any]] | None = None
     beside: Callable[[Mapping[str, str]], dict[str, Any]] = lambda environment: {}
     beside_managed: Mapping[str, Any] = {}
@@ -208,6 +210,22 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
         return log.rpartition(f"/{self.logs}/")[0] if self.logs else ""
 
 
+class HookTrust(msgspec.Struct, frozen=True, kw_only=True):
+    """A client starts only those hooks that it trusts, by its own settings.
+
+    Attributes:
+        back_up: keeps these settings as they are, before hooks come.
+        trust: has it trust the hooks of a file, as it sees them in a folder; what came of it, in words.
+        distrust: takes the trust in the hooks of a file out of its settings.
+        loads: whether it starts the hooks of a file in a folder, and why not.
+    """
+
+    back_up: Callable[[ClientSettings], None]
+    trust: Callable[[Path, Path], str]
+    distrust: Callable[[ClientSettings, Path], None]
+    loads: Callable[[Path, Path], tuple[bool, list[str]]]
+
+
 class HookClient(msgspec.Struct, frozen=True, kw_only=True):
     """One client with hooks: its words for what all of them have, and what it does with them.
 
@@ -221,6 +239,7 @@ class HookClient(msgspec.Struct, frozen=True, kw_only=True):
         read: what it says, from the bytes; raises EventError.
         output: its words for an answer; empty when there is nothing to say.
         settings: where its hooks stand.
+        trust: how it trusts them, if it has to; its program may then be elsewhere than on PATH.
         asks: an answer of `ask` reaches the person; without it a call that is to be approved is denied.
         opens: the event at which `allow` spares the person a question; None where the client asks all the same.
         hears: the event at which a call that is to be approved waits for an answer from elsewhere, such as the page:
@@ -233,6 +252,9 @@ class HookClient(msgspec.Struct, frozen=True, kw_only=True):
         hook_answered: whether, by its log, a hook answered the question about the call of this id, not its person.
         logged_ends: of the calls that run, by id, those that its log shows as over and no hook of it tells of, such
             as calls that fail.
+        leaves_sandbox: inputs by which a call leaves its own sandbox.
+        folder_inputs: inputs with the folder that a command runs in.
+        worktrees: the folder, in the one it began in, with worktrees of its own.
         for_the_person: tools whose prompt is what they are for, so that it is left to the person.
         own_inputs: of a tool, the inputs that it sets itself: with its person's answer, or in one of its hooks only.
         schedules: tools by which a model schedules a prompt, each with the input that has its text.
@@ -260,6 +282,7 @@ class HookClient(msgspec.Struct, frozen=True, kw_only=True):
     read: Callable[[bytes], HookInput]
     output: Callable[[HookAnswer, HookInput], dict[str, Any]]
     settings: ClientSettings
+    trust: HookTrust | None = None
     asks: bool = False
     opens: Literal["call", "permission"] | None = None
     hears: Literal["call", "permission"] | None = None
@@ -269,6 +292,9 @@ class HookClient(msgspec.Struct, frozen=True, kw_only=True):
     ended: Callable[[str, Collection[str], bool], Mapping[str, bool]] | None = None
     hook_answered: Callable[[str, str], bool] = lambda log, call_id: False
     logged_ends: Callable[[HookInput, Mapping[str, EvaluatedCall]], Mapping[str, LoggedEnd]] | None = None
+    leaves_sandbox: tuple[str, ...] = ()
+    folder_inputs: tuple[str, ...] = ()
+    worktrees: str = ""
     for_the_person: tuple[str, ...] = ()
     own_inputs: Mapping[str, tuple[str, ...]] = {}
     schedules: Mapping[str, str] = {}

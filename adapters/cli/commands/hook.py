@@ -18,7 +18,7 @@ import msgspec
 from proctor.policies import Capabilities, Policy, RunContext, merge_policies, preflight
 from proctor.policies.limits import LIMITS
 from proctor.policies.values.amounts import counted, figure_in
-from proctor.supervisor.errors import ProviderError, UsageError
+from proctor.supervisor.errors import UsageError
 from proctor.supervisor.ports.stored_types import RunFilter, RunInfo
 
 from ...hooks.messages import MOST_HELD_S, UNMATCHED, HookClient, Unmatched
@@ -198,10 +198,8 @@ def uninstall(agent: str, scope: Scope, as_json: bool) -> None:
 
     client, path = _client(agent), _path(agent, scope)
     changed = uninstall(path, client)
-    if client.name == "codex":
-        from ...hooks.clients.codex_trust import distrust
-
-        distrust(path)
+    if client.trust is not None:
+        client.trust.distrust(client.settings, path)
     done = f"removed the hooks from {path}" if changed else f"no hooks of proctor in {path}"
     echo_rows([({"path": str(path), "changed": changed}, done)], as_json=as_json)
 
@@ -253,12 +251,12 @@ def _status(client: HookClient, scope: Scope, path: Path, lines: Iterable[str]) 
     """Whether the hooks of one file decide, and what to know about them."""
     from ...hooks.settings import endpoints_in, rivals
 
-    answers = [_probed(line, _shell(client)) for line in lines]
+    answers = [_probed(line, _own_shell() if client.settings.own_shell else "/bin/sh") for line in lines]
     answers += [_endpoint_answers(*to) for to in endpoints_in(path, client)]
     started, notes = _loads(client, path, managed=scope == "managed")
     if old := _too_old(client):
         started, notes = False, [*notes, old]
-    if client.name != "codex" and shutil.which(client.program) is None:
+    if client.trust is None and shutil.which(client.program) is None:
         unchecked = ", so proctor cannot check its version" if client.lowest else ""
         notes = [*notes, f"`{client.program}` is not on PATH here{unchecked}"]
     if scope != "managed":
@@ -272,14 +270,13 @@ def _status(client: HookClient, scope: Scope, path: Path, lines: Iterable[str]) 
     }
 
 
-def _shell(client: HookClient) -> str:
-    """The shell in which the agent starts a hook's line: of Codex, the person's own."""
+def _own_shell() -> str:
+    """The person's."""
     import pwd
 
-    own = ""
     with suppress(KeyError):
-        own = pwd.getpwuid(os.getuid()).pw_shell if client.name == "codex" else ""
-    return own or "/bin/sh"
+        return pwd.getpwuid(os.getuid()).pw_shell or "/bin/sh"
+    return "/bin/sh"
 
 
 def _probed(line: str, shell: str) -> tuple[bool, str]:
@@ -315,8 +312,8 @@ def _endpoint_answers(url: str, authorization: str) -> tuple[bool, str]:
 
 def _loads(client: HookClient, path: Path, *, managed: bool) -> tuple[bool, list[str]]:
     """Whether the agent starts hooks of this file, as far as its settings say; and why not."""
-    if client.name == "codex":
-        return _codex_loads(path)
+    if client.trust is not None:
+        return client.trust.loads(Path.cwd(), path)
     own = client.settings
     folder = () if managed else (Path.cwd() / each for each in own.overriding)
     for file in (*folder, path) if own.off else ():  # the first that says anything holds
@@ -330,35 +327,6 @@ def _loads(client: HookClient, path: Path, *, managed: bool) -> tuple[bool, list
             return False, [f"whether `{file}` switches hooks off cannot be read: {error}"]
         return (True, []) if found is own.on else (False, [f"hooks are switched off in `{file}`"])
     return True, []
-
-
-def _codex_loads(path: Path) -> tuple[bool, list[str]]:
-    from ...hooks.clients.codex_trust import listed
-
-    try:
-        found = listed(Path.cwd(), path)
-    except ProviderError as error:
-        return False, [str(error)]
-    if found is None:
-        return False, ["`codex` is not installed here, so proctor cannot ask whether it trusts them"]
-    if not found:
-        why = "it does not trust this folder, or settings switch hooks off (`hooks` under `[features]`)"
-        return False, [f"Codex does not load them here: {why}"]
-    bad = sorted({one["eventName"] for one in found if one["trustStatus"] != "trusted" or not one["enabled"]})
-    return not bad, [f"Codex does not trust its hooks of {', '.join(bad)}: see `/hooks` there"] if bad else []
-
-
-def _trusted(agent: str, path: Path) -> list[str]:
-    """Have the agent trust what was installed, where it has to; what is still to be done."""
-    if agent != "codex":
-        return []
-    from ...hooks.clients.codex_trust import program, trust
-
-    if program() is None:
-        return ["Codex is not installed here; trust the hooks in it with `/hooks`, or it skips them"]
-    if trust(Path.cwd(), path):
-        return ["Codex trusts these hooks from now on"]
-    return ["Codex does not load a folder's hooks before it trusts the folder: do so, and install again"]
 
 
 @hook.command("status-line", short_help="Print how much of the limits is used, for a status line.")
@@ -421,13 +389,12 @@ def put_hooks(wanted: WantedHooks, scope: Scope = "project") -> tuple[Path, bool
     if old := _too_old(client):
         raise UsageError(old)
     settings, doubts = _wanted(wanted, client, hold_s, managed=scope == "managed")
-    if client.name == "codex" and not lines_in(path, client):
-        from ...hooks.clients.codex_trust import back_up_config
-
-        back_up_config()
+    if client.trust is not None and not lines_in(path, client):
+        client.trust.back_up(client.settings)
     changed = install(path, settings, client)
     held = [f"a call to be approved waits {hold_s} s for `proctor approvals` or `proctor serve`"] if hold_s else []
-    return path, changed, [*doubts, *held, *_trusted(wanted.agent, path)]
+    trusted = [client.trust.trust(Path.cwd(), path)] if client.trust is not None else []
+    return path, changed, [*doubts, *held, *trusted]
 
 
 def hooks_put(path: Path, changed: bool) -> str:

@@ -10,7 +10,7 @@ from .cursor import CURSOR
 from .gemini import GEMINI
 from .opencode import OPENCODE
 
-ROOMS = ("codex_trust", "codex", "claude", "copilot", "cursor", "gemini", "opencode")
+ROOMS = ("codex", "codex_trust", "claude", "copilot", "cursor", "gemini", "opencode")
 """Top first: each imports only those below it."""
 CLIENTS: Final[dict[str, HookClient]] = {
     client.name: client for client in (CLAUDE, CODEX, GEMINI, OPENCODE, CURSOR, COPILOT)

@@ -443,6 +443,8 @@ CLAUDE: Final = messages.HookClient(
     ),
     ended=ended,
     hook_answered=hook_answered,
+    leaves_sandbox=("dangerouslyDisableSandbox",),
+    worktrees=".claude/worktrees",
     for_the_person=("AskUserQuestion", "EnterPlanMode", "ExitPlanMode"),
     own_inputs=_OWN_INPUTS,
     schedules={"CronCreate": "prompt", "ScheduleWakeup": "prompt"},

@@ -30,6 +30,7 @@ from ..permission_import import (
     one_line,
     read_permissions,
 )
+from .codex_trust import TRUST
 
 EVENTS: Final[Mapping[str, messages.Kind]] = {
     "UserPromptSubmit": "prompt",
@@ -168,10 +169,15 @@ def _written(log: str, call_id: str) -> _Written | None:
     """What the model wrote of a command, the latest of this id; None if the log does not say."""
     found = None
     for line in _payloads(log, call_id, last=_END):
-        if line.type == "function_call" and line.call_id == call_id:
-            with suppress(msgspec.MsgspecError):
-                found = msgspec.json.decode(line.arguments, type=_Written)
+        found = _written_in(line, call_id) or found
     return found
+
+
+def _written_in(line: _Payload, call_id: str) -> _Written | None:
+    if line.type == "function_call" and line.call_id == call_id:
+        with suppress(msgspec.MsgspecError):
+            return msgspec.json.decode(line.arguments, type=_Written)
+    return None
 
 
 def _exit_code(given: messages.HookInput) -> int | None:
@@ -227,12 +233,12 @@ def _may_leave_sandbox(given: messages.HookInput, call_id: str) -> bool:
     """
     if given.tool_name != "Bash":
         return False
-    sandbox = ""
-    for line in _payloads(given.transcript_path, '"turn_context"', last=_END):
+    sandbox, written = "", None
+    for line in _payloads(given.transcript_path, '"turn_context"', call_id, last=_END):
         sandbox = line.sandbox_policy.type or sandbox
+        written = _written_in(line, call_id) or written
     if sandbox == "danger-full-access":  # there is none
         return False
-    written = _written(given.transcript_path, call_id)
     return written is None or written.sandbox_permissions != _Written().sandbox_permissions
 
 
@@ -371,11 +377,14 @@ CODEX: Final = messages.HookClient(
         logs="sessions",
         runs_from=(".codex",),
         entry=_entry,
+        own_shell=True,
     ),
+    trust=TRUST,
     opens="permission",
     hears="call",
     may_leave_sandbox=_may_leave_sandbox,
     exit_code=_exit_code,
+    folder_inputs=("workdir",),
     for_the_person=("request_user_input",),
     own_inputs={"Bash": ("workdir", "changes")},
     logged_ends=_logged_ends,

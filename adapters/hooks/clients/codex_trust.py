@@ -14,13 +14,13 @@ import threading
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from proctor.policies.errors import os_words
 from proctor.supervisor.errors import ProviderError, UsageError
 
 from ...kit.values import atomic_write
-from .codex import CODEX
+from ..messages import ClientSettings, HookTrust
 
 _PATIENCE_S = 30.0
 
@@ -36,42 +36,51 @@ def program() -> str | None:
     return None
 
 
-def listed(folder: Path, settings: Path) -> list[dict[str, Any]] | None:
-    """The hooks of a file that Codex sees in a folder, each with `trustStatus`; None where there is no Codex.
+def loads(folder: Path, settings: Path) -> tuple[bool, list[str]]:
+    """Whether Codex starts the hooks of a settings file in a folder, and why not."""
+    try:
+        with _app_server(folder) as request:
+            found = None if request is None else _of_file(request, folder, settings)
+    except ProviderError as error:
+        return False, [str(error)]
+    if found is None:
+        return False, ["`codex` is not installed here, so proctor cannot ask whether it trusts them"]
+    if not found:
+        why = "it does not trust this folder, or settings switch hooks off (`hooks` under `[features]`)"
+        return False, [f"Codex does not load them here: {why}"]
+    bad = sorted({one["eventName"] for one in found if one["trustStatus"] != "trusted" or not one["enabled"]})
+    return not bad, [f"Codex does not trust its hooks of {', '.join(bad)}: see `/hooks` there"] if bad else []
 
-    Raises ProviderError when Codex cannot be asked.
-    """
-    with _app_server(folder) as request:
-        return None if request is None else _of_file(request, folder, settings)
 
-
-def trust(folder: Path, settings: Path) -> bool:
-    """Have Codex trust the hooks of a settings file as they are now; False where it does not see them.
+def trust(folder: Path, settings: Path) -> str:
+    """Have Codex trust the hooks of a settings file as they are now, where it sees them; the outcome in words.
 
     Raises ProviderError when Codex cannot be asked.
     """
     with _app_server(folder) as request:
         if request is None:
-            return False
+            return "Codex is not installed here; trust the hooks in it with `/hooks`, or it skips them"
         found = _of_file(request, folder, settings)
         new = {one["key"]: {"trusted_hash": one["currentHash"]} for one in found if one["trustStatus"] != "trusted"}
         if new:
             edit = {"keyPath": "hooks.state", "value": new, "mergeStrategy": "upsert"}
             request("config/batchWrite", {"edits": [edit], "reloadUserConfig": True})
-        return bool(found)
+        if found:
+            return "Codex trusts these hooks from now on"
+        return "Codex does not load a folder's hooks before it trusts the folder: do so, and install again"
 
 
-def back_up_config() -> None:
+def back_up_config(own: ClientSettings) -> None:
     """Keep Codex's `config.toml` as it is before it is to trust hooks; `distrust` puts it back."""
-    _copy(_config(), _before())
+    _copy(_config(own), _before(own))
 
 
-def distrust(settings: Path) -> None:
+def distrust(own: ClientSettings, settings: Path) -> None:
     """Take the trust of a file's hooks out of `config.toml`: it is as it was before, where nothing else has changed.
 
     Raises UsageError when it cannot be read or written.
     """
-    config, before = _config(), _before()
+    config, before = _config(own), _before(own)
     try:
         text = config.read_text(encoding="utf-8-sig")
         now = tomllib.loads(text)
@@ -123,12 +132,12 @@ def _without(config: dict[str, Any], keys: list[str]) -> dict[str, Any]:
     }
 
 
-def _config() -> Path:
-    return CODEX.settings.of_user(".codex/config.toml")
+def _config(own: ClientSettings) -> Path:
+    return own.of_user(".codex/config.toml")
 
 
-def _before() -> Path:
-    return _config().with_name("config.toml.before-proctor")
+def _before(own: ClientSettings) -> Path:
+    return _config(own).with_name("config.toml.before-proctor")
 
 
 def _copy(source: Path, target: Path) -> None:
@@ -192,3 +201,6 @@ def _app_server(folder: Path) -> Iterator[Any]:
         timer.cancel()
         process.kill()
         process.communicate()
+
+
+TRUST: Final = HookTrust(back_up=back_up_config, trust=trust, distrust=distrust, loads=loads)

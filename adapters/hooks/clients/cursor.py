@@ -136,6 +136,7 @@ CURSOR: Final = messages.HookClient(
         beside_ours=((".cursor/hooks.json", '"command"'),),
     ),
     opens="permission",
+    folder_inputs=("working_directory",),
     hears="call",
     permissions=_permissions,
     fails_open=(

@@ -293,6 +293,7 @@ GEMINI: Final = messages.HookClient(
         on=True,
     ),
     asks=True,
+    folder_inputs=("dir_path",),
     for_the_person=("ask_user", "enter_plan_mode", "exit_plan_mode"),
     permissions=_permissions,
     fails_open=(

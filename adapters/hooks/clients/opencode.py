@@ -143,6 +143,7 @@ OPENCODE: Final = messages.HookClient(
         ),
     ),
     hears="call",
+    folder_inputs=("workdir",),
     for_the_person=("question", "plan_enter", "plan_exit"),
     tells_usage=True,
     permissions=_permissions,

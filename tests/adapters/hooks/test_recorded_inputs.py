@@ -440,15 +440,15 @@ def test_the_trust_entry_for_codex_is_removed_from_a_changed_file(
     before, after = '# mine\nmodel = "x"\n', "\n[tui]\nscreen_reader_detection_done = true\n"
     states = [f'[hooks.state."{settings}:{event}:0:0"]\ntrusted_hash = "sha256:0"\n' for event in ("a", "b", "c")]
     config.write_text(before)
-    codex_trust.back_up_config()
+    codex_trust.back_up_config(CLIENTS["codex"].settings)
     config.write_text("\n".join([f"{before}\n[hooks.state]", *states]) + after)
-    codex_trust.distrust(settings)
+    codex_trust.distrust(CLIENTS["codex"].settings, settings)
     done = config.read_text()
     config.write_text(strange := f"{before}[hooks]\nstate = {{ '{settings}:a:0:0' = {{ trusted_hash = 'x' }} }}\n")
 
     assert done == before + after
     with pytest.raises(UsageError):
-        codex_trust.distrust(settings)
+        codex_trust.distrust(CLIENTS["codex"].settings, settings)
     assert config.read_text() == strange
 
 
