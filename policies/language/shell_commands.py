@@ -16,7 +16,17 @@ from posixpath import normpath
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..errors import UnjudgeableLineError
-from ..shell.program_options import Options, WrittenOptions, cut_short, in_full, names_of, options_of, written
+from ..shell.program_options import (
+    Options,
+    WrittenOptions,
+    also_called,
+    cut_short,
+    in_full,
+    names_of,
+    options_of,
+    programs_called,
+    written,
+)
 from ..shell.words import DYNAMIC, Shell, split
 from ..values.json_values import container_of, texts_in
 from .facts import Facts
@@ -142,11 +152,6 @@ class NamedCommand:
         )
 
 
-def _called(name: str) -> set[str]:
-    """The names that a command goes by: some file systems take `RM` for `rm`."""
-    return {name.casefold(), *names_of(name)}
-
-
 def _may_be_file(named: str, given: str) -> bool:
     """Whether two paths may be one file's, from whatever folders: one of them ends with the other."""
     named, given = named.casefold(), given.casefold()
@@ -175,7 +180,7 @@ class NamedCommands:
 
     def __init__(self, named: str | Sequence[str]) -> None:
         self._named = [NamedCommand(text) for text in ([named] if isinstance(named, str) else named)]
-        self._called = frozenset(each.name.casefold() for each in self._named)
+        self._called = frozenset(name for each in self._named for name in programs_called(each.name.casefold()))
 
     def allow(self, line: str, shell: Shell = "bash", evidence: Evidence = None) -> bool:
         """Whether every command that a line would run is known and named; as evidence, each must do its work."""
@@ -199,9 +204,10 @@ class NamedCommands:
         """Whether a line would run a command that is named, or nobody can tell."""
         for given, among_words in commands_of(line, shell, _A_VALUE):
             for command in self._commands(given, among_words):
-                called = _called(command[0] or "")
-                if any(named.may_be(command, called) for named in self._named):
-                    return True
+                for other in (command, *also_called(command)):
+                    called = names_of(other[0] or "")
+                    if any(named.may_be(other, called) for named in self._named):
+                        return True
         return False
 
     def _commands(self, given: Words, among_words: bool) -> Iterator[Words]:
@@ -214,7 +220,7 @@ class NamedCommands:
             yield from _among(given, self._may_begin)
 
     def _may_begin(self, name: str) -> bool:
-        return not self._called.isdisjoint(_called(name)) or any(_may_be_file(each, name) for each in self._called)
+        return not self._called.isdisjoint(names_of(name)) or any(_may_be_file(each, name) for each in self._called)
 
 
 @lru_cache(maxsize=1024)

@@ -219,7 +219,7 @@ _CARRYING = {
     ),
     "xmllint": Carries(words="--?shell", written=True),
     **dict.fromkeys(
-        ("tar", "gtar", "bsdtar"),
+        ("tar", "bsdtar"),
         Carries(
             letters="IFT",
             long="--to-command --use-compress-program --checkpoint-action --rsh-command --rmt-command"

@@ -126,7 +126,7 @@ def _module(rest: Sequence[Word]) -> list[Nested]:
     return UNKNOWN if module.partition(".")[0] in _CODE_MODULES else [Nested(words=tuple(rest))]
 
 
-AWKS = ("awk", "gawk", "mawk", "nawk")
+AWKS = ("awk", "mawk", "nawk")
 _AWK_RUNS = re.compile(r"system|\||getline|@|/inet")
 _SET = r"\[\^?+\]?+(?:\[[:.=]\w+[:.=]\]|\\.|(?!END)[^]\[\\\n])*\]"
 """A bracket expression without the delimiter END within: seds differ in whether one hides it."""

@@ -127,6 +127,8 @@ _VERBS = {
         "run": "run-script rum urn",
         "test": "t tst",
         "exec": "x",
+        "list": "ls la ll",
+        "view": "info show v",
         "config": "c",
         "adduser": "login add-user",
         "link": "ln",
@@ -135,7 +137,7 @@ _VERBS = {
         "owner": "author",
         "dist-tag": "dist-tags",
     },
-    "pnpm": {"install": "i", "remove": "rm un uninstall", "update": "up upgrade", "test": "t"},
+    "pnpm": {"install": "i", "config": "c", "remove": "rm un uninstall", "update": "up upgrade", "test": "t"},
     "yarn": {"upgrade": "up"},
     "bun": {"install": "i", "remove": "rm", "add": "a"},
     "cargo": {"build": "b", "check": "c", "test": "t", "run": "r", "doc": "d", "remove": "rm"},
@@ -165,11 +167,43 @@ _BEFORE = {
 """Words that stand before a verb."""
 _CUT_SHORT = {"npm": 1, "gem": 1, "hg": 1, "composer": 1, "bundle": 1, "artisan": 1, "php": 2, "ip": 3}
 """How many of a program's first words may be cut short, as long as no other begins so: `npm publ`."""
+_GNU = split("""
+    awk base64 cat chmod chown cp cut date dd du env expr find grep head install join link ln ls make md5sum mkdir
+    mktemp mv nice nl nohup od paste patch printf readlink realpath rm rmdir sed seq shred shuf sort split stat stdbuf
+    tac tail tar tee test timeout touch tr truncate uniq unlink wc xargs
+""")
+"""Programs of GNU's, which stand behind a `g` where others have their names."""
+_NAMES = {"nodejs": "node", "py.test": "pytest", "fdfind": "fd", "batcat": "bat"} | {
+    f"g{name}": name for name in _GNU
+}
+"""Other names of programs."""
+_SAME = tuple(
+    (one.split(), other.split())
+    for one, other in (
+        ("docker-compose", "docker compose"),
+        ("podman-compose", "podman compose"),
+        *(
+            (f"docker {verb}", f"docker image {verb}")
+            for verb in ("build", "history", "load", "pull", "push", "save")
+        ),
+        *(("docker build", f"docker {group} build") for group in ("buildx", "builder")),
+        *(
+            ("docker rmi", "docker image rm"),
+            ("docker images", "docker image ls"),
+            ("docker tag", "docker image tag"),
+        ),
+        *(("npx", "npm exec"), ("bunx", "bun x"), ("pnpx", "pnpm dlx"), ("uvx", "uv tool run")),
+        *(("apt", "apt-get"), ("yum", "dnf")),
+    )
+)
+"""Commands that are the same, whatever follows."""
+_ALSO = (*_SAME, *((other, one) for one, other in _SAME), (["uv", "pip"], ["pip"]), (["yarn", "npm"], ["yarn"]))
+"""Commands with others that they are as well."""
 _SHORT = {
     program: {short: verb for verb, all_ in verbs.items() for short in all_.split()}
     for program, verbs in _VERBS.items()
 }
-_VERSIONED = re.compile(r"([a-z+_-]+?)-?[\d.]+")
+_VERSIONED = re.compile(r"(?:[\w.]+-linux-\w+-)?([a-z+_-]+?)-?[\d.]+|[\w.]+-linux-\w+-([a-z+]+)")
 _REQUIRED = re.compile(r"([\w.-]+:)?(@?[^@=<>~!\[:]+)(\[.*|[@=<>~!].*)?", re.DOTALL)
 """A program as package runners take it: behind an environment (`dev:x`), before a version (`x@1`, `x[y]==2`)."""
 
@@ -180,14 +214,44 @@ def required_name(program: str) -> str:
     return (required[2] if required else program).rpartition("/")[2]
 
 
-def names_of(program: str) -> set[str]:
-    """The names by which a program is meant: its own without `.exe`, and without a version (`pip3`, `python3.11`,
-    `eslint@9`).
+def names_of(program: str) -> tuple[str, ...]:
+    """The names by which a program is meant: its path, its own without `.exe`, and without a version (`pip3`,
+    `python3.11`, `eslint@9`); some file systems take `ENV` for `env`.
     """
     path = program.casefold()
     name = path.rpartition("/")[2].removesuffix(".exe")
-    names = {name, required_name(name), required_name(path)}
-    return names | {versioned[1] for name in names if (versioned := _VERSIONED.fullmatch(name))}
+    names = [path, name, required_name(name), required_name(path)]
+    names += [found[1] or found[2] for each in names if (found := _VERSIONED.fullmatch(each))]
+    return tuple(dict.fromkeys((*names, *(_NAMES[each] for each in names if each in _NAMES))))
+
+
+def also_called(words: Sequence[str | None]) -> Iterator[Sequence[str | None]]:
+    """A command as others that it is as well: `docker-compose up` is `docker compose up`."""
+    names = names_of(words[0] or "")
+    for one, other in _ALSO:
+        if one[0] in names:
+            given = (one[0], *in_full(one[0], words[1:]))
+            for at in _verb_places(given) if one[1:] else (1,):
+                if [*given[at : at + len(one) - 1]] == one[1:]:
+                    yield (*other, *given[1:at], *given[at + len(one) - 1 :])
+
+
+def _verb_places(words: Sequence[str | None]) -> Iterator[int]:
+    """Where a verb may stand: behind options, each of which may take a word."""
+    for n, word in enumerate(words[1:], start=1):
+        yield n
+        if not any((each or "").startswith("-") for each in (words[n - 1], word)):
+            return
+
+
+def programs_called(program: str) -> set[str]:
+    """The programs, this one included, some command of which is one of this program's as well."""
+    return {program, *(one[0] for one, other in _ALSO if other[0] == program)}
+
+
+def verb_of(program: str, word: str | None) -> str | None:
+    """The full name of a program's verb."""
+    return _SHORT.get(program, {}).get(word or "") or word
 
 
 def in_full(program: str, words: Sequence[str | None]) -> Sequence[str | None]:
@@ -436,8 +500,6 @@ WRITING = {
     "find": Writes(named="-fprint -fprint0 -fls -fprintf"),
     "file": Writes(alone="C", valued="efFmP", long_alone="--compile"),
 }
-for _same, _as in (("gfind", "find"), ("gsort", "sort"), ("gtee", "tee"), ("gdd", "dd"), ("gshuf", "shuf")):
-    WRITING[_same] = WRITING[_as]
 
 
 def written_files(writes: Writes, arguments: Sequence[Word]) -> list[Word]:

@@ -17,7 +17,16 @@ from .builtins import changes_program_meaning, evaluates
 from .carrying import CARRYING, Carries, carries, gives_other
 from .git import git, own_words
 from .interpreters import AWKS, ON_INPUT, STANDARD_PLACES, awk_files, awk_runs, interpreted, interpreter_of, sed_files
-from .program_options import GIT_WRITING, KNOWN, WRITING, expanded_values, required_name, written_files
+from .program_options import (
+    GIT_WRITING,
+    KNOWN,
+    WRITING,
+    expanded_values,
+    names_of,
+    required_name,
+    verb_of,
+    written_files,
+)
 from .words import DYNAMIC, HARMLESS_TARGETS, UNSEEN, Shell, Word, check_depth, literal, split
 from .wrappers import PREFIXES, UNKNOWN, Nested, Prefix, behind
 
@@ -65,10 +74,10 @@ _ASKED = split(_REMOTE + _CODE)
 _OPAQUE = split(_SHELLS + _WRAPPERS + _REMOTE + _CODE)
 
 _HANDS_ON = {
-    "npm": "run run-script test t tst start exec",
+    "npm": "run test start exec",
     "yarn": "run test start",
-    "pnpm": "run test t start",
-    "cargo": "run r",
+    "pnpm": "run test start",
+    "cargo": "run",
     "go": "run",
     "deno": "run test",
     "bun": "test",
@@ -81,7 +90,7 @@ def passes_to_code(name: str, words: Sequence[str | None]) -> bool:
     name = name.casefold().rpartition("/")[2].removesuffix(".exe")
     if interpreter_of(name) is not None or name == "cmake":  # any variable of a project's may name a program
         return True
-    return any(word in _HANDS_ON.get(name, "").split() for word in words if word)
+    return any(verb_of(name, word) in _HANDS_ON.get(name, "").split() for word in words if word)
 
 
 _OPAQUE_NAMES = re.compile(
@@ -95,7 +104,7 @@ _VERBS: dict[str, dict[str, Prefix | None]] = {
     **{name: {"exec": None} for name in ("gem", "tox")},
     "rustup": {"run": Prefix(operands=1)},
     "cargo": {},
-    "gh": {"alias": None, "config": None, "extension": None, "ext": None, "codespace": None, "cs": None},
+    "gh": {"alias": None, "config": None, "extension": None, "codespace": None},
     "pixi": {"run": Prefix(), "exec": Prefix(), "shell": None},
     **{
         name: {"run": Prefix(taking="-n -p --name --prefix", alone="--no-capture-output")}
@@ -107,16 +116,12 @@ _VERBS: dict[str, dict[str, Prefix | None]] = {
     "kubectl": dict.fromkeys(("exec", "run", "debug", "plugin", "cp")),
     "flatpak": {"run": None, "enter": None, "override": None},
     "ip": dict.fromkeys(("netns", "vrf")),
-    "npm": {
-        "exec": Prefix(alone="--yes -y"),
-        "x": Prefix(alone="--yes -y"),
-        **dict.fromkeys(("config", "set", "c", "edit", "explore", "init", "create", "innit")),
-    },
+    "npm": {"exec": Prefix(alone="--yes -y"), **dict.fromkeys(("config", "set", "edit", "explore", "init"))},
     **{name: {"run": Prefix()} for name in ("pdm", "rye")},
     **{name: {"run": Prefix(), "shell": None} for name in ("pipenv", "poetry", "hatch")},
     "pipx": {"run": Prefix(taking="--spec")},
     **{
-        name: {"exec": Prefix(), "dlx": Prefix(), **dict.fromkeys(("config", "set", "plugin", "c"))}
+        name: {"exec": Prefix(), "dlx": Prefix(), **dict.fromkeys(("config", "set", "plugin"))}
         for name in ("pnpm", "yarn")
     },
     "uv": {
@@ -140,7 +145,7 @@ _PLAIN_VERBS = {
     name: split(verbs)
     for names, verbs in {
         "bundle": "install update check list show add remove outdated info lock",
-        "cargo": "build b check c test t run r clippy fmt doc d bench clean update add remove rm tree metadata "
+        "cargo": "build check test run clippy fmt doc bench clean update add remove tree metadata "
         "fetch install search publish new init fix vendor version",
         "conda mamba micromamba": "install create list info env update remove search clean activate deactivate init",
         "docker podman nerdctl": "ps images logs inspect pull push build rm rmi stop start kill tag version info "
@@ -155,50 +160,40 @@ _PLAIN_VERBS = {
         "flatpak": "install update list info search uninstall remotes remote-add",
         "gh": "pr issue repo release run workflow api auth status search label gist browse secret variable cache",
         "ip": "addr address a link l route r rule neigh neighbour n",
-        "npm": "install i add ci clean-install test t tst run run-script start stop restart list ls la ll outdated "
-        "audit view info show search pack publish unpublish version help why explain fund prune dedupe rebuild "
-        "link root prefix bin whoami ping doctor uninstall un rm remove update up upgrade cache login logout "
-        "token deprecate dist-tag",
+        "npm": "install ci test run start stop restart list outdated audit view search pack publish unpublish "
+        "version help why explain fund prune dedupe rebuild link root prefix bin whoami ping doctor uninstall update "
+        "cache adduser logout token deprecate dist-tag",
         "pdm": "install add remove update lock sync list show build publish init info",
         "pipenv": "install uninstall lock sync update graph check clean --venv --where",
         "pipx": "install uninstall upgrade upgrade-all list inject ensurepath reinstall",
         "pixi": "install add remove update list info init tree search clean",
-        "pnpm": "install i add remove rm update up run test t start list ls outdated audit publish build store",
+        "pnpm": "install add remove update run test start list ls outdated audit publish build store",
         "poetry": "install add remove update lock show build publish check version init config env new export",
         "rye": "sync add remove lock build publish init show list test lint fmt",
         "hatch": "build publish new version env test fmt clean",
         "uv": "pip sync add remove lock tree init venv cache version self build publish python export",
         "yarn": "install add remove upgrade run test start list outdated audit publish build why info",
         "deno": "run test fmt lint check cache bundle info doc install",
-        "bun": "install i add remove rm test build update pm outdated",
+        "bun": "install add remove test build update pm outdated",
     }.items()
     for name in names.split()
 }
 """Their verbs that run nothing among their words."""
 
 _GIT_PROGRAM = re.compile(r"git-(?!lfs|credential|remote)[a-z-]+")
-_VERSIONED = re.compile(r"(?:[\w.]+-linux-\w+-)?([a-z+_-]+?)-?[\d.]+|[\w.]+-linux-\w+-([a-z+]+)")
 
 
 def nested_in(name: str, arguments: Sequence[Word], shell: Shell) -> list[Nested]:
     """The commands that a program of this name, with these arguments, runs besides itself."""
     nested = next(
-        (nested for listed in _known_as(name) if (nested := _listed(listed, arguments, shell)) is not None), None
+        (nested for listed in names_of(name) if (nested := _listed(listed, arguments, shell)) is not None), None
     )
     return _stranger(arguments) if nested is None else nested
 
 
 def is_stranger(name: str) -> bool:
     """Whether the program of this name is unknown."""
-    return all(_listed(listed, (), "bash") is None for listed in _known_as(name))
-
-
-def _known_as(name: str) -> list[str]:
-    """The names under which a program may be listed: its own, and that without a version."""
-    name = name.casefold()  # some file systems take `ENV` for `env`
-    names = [*dict.fromkeys((name, required_name(name)))]
-    versioned = _VERSIONED.fullmatch(names[-1])
-    return names if versioned is None else [*names, versioned[1] or versioned[2]]
+    return all(_listed(listed, (), "bash") is None for listed in names_of(name))
 
 
 _PYTHONS = re.compile(r"(c?python|pypy|graalpy)?[\d.@+<>=,~!*-]*")
@@ -260,15 +255,15 @@ def _read(name: str, arguments: Sequence[Word], shell: Shell) -> list[Nested] | 
             return wrappers.evaluated(arguments, shell)
         case "trap":
             return wrappers.trapped(arguments, shell)
-        case "find" | "gfind":
+        case "find":
             return wrappers.found(arguments)
         case "git":
             return git(arguments)
         case "hub":  # git, with verbs of its own
             return [Nested(words=(literal("git"), *arguments))]
-        case "make" | "gmake":
+        case "make":
             return _make(arguments)
-        case "sed" | "gsed":
+        case "sed":
             return UNKNOWN if sed_files(arguments) is None else []
         case _:
             if name in PREFIXES:
@@ -284,8 +279,11 @@ def _compiles(name: str, arguments: Sequence[Word]) -> bool:
 
 def files_of(name: str, arguments: Sequence[Word]) -> list[Word]:
     """The files that a command of this name, given these words, writes besides what its name says."""
-    name = name.casefold()
-    if name in ("sed", "gsed"):
+    return next(filter(None, (_files_of(each, arguments) for each in names_of(name))), [])
+
+
+def _files_of(name: str, arguments: Sequence[Word]) -> list[Word]:
+    if name == "sed":
         return sed_files(arguments) or []
     if name in AWKS:
         return awk_files(arguments)
@@ -330,9 +328,9 @@ def _verb(name: str, arguments: Sequence[Word]) -> list[Nested] | None:
     verbs, plain = _VERBS[name], _PLAIN_VERBS.get(name, ())
     if name in _RUN_INPUT and arguments and _reads_input(arguments[1:], runs=arguments[0].text == "run"):
         return UNKNOWN
-    if not arguments or arguments[0].text in plain or arguments[0].text in ("--version", "--help", "-v", "-V", "-h"):
+    text = verb_of(name, arguments[0].text) if arguments else None
+    if not arguments or text in plain or text in ("--version", "--help", "-v", "-V", "-h"):
         return None
-    text = arguments[0].text
     if text is not None and text.startswith("-") and text not in verbs and name in _BEFORE_VERBS:
         nested = behind(_BEFORE_VERBS[name], arguments)
         return nested if not nested or nested[0].unknown else _verb(name, nested[0].words)
@@ -343,7 +341,7 @@ def _verb(name: str, arguments: Sequence[Word]) -> list[Nested] | None:
     if text not in verbs:
         return UNKNOWN if name in CARRYING and carries(CARRYING[name], arguments) else _stranger(arguments)
     prefix = verbs[text]
-    if prefix is None and text in ("config", "c", "alias", "extension"):
+    if prefix is None and text in ("config", "alias", "extension"):
         return None if arguments[1:] and arguments[1].text in ("get", "list", "ls") else UNKNOWN
     return UNKNOWN if prefix is None else behind(prefix, arguments[1:])
 

@@ -49,9 +49,6 @@ class Prefix(msgspec.Struct, frozen=True, kw_only=True):
     replaces: str = ""
 
 
-_TIMEOUT = Prefix(
-    taking="-s -k --signal --kill-after", alone="-v --verbose --foreground --preserve-status", operands=1
-)
 PREFIXES = {
     "builtin": Prefix(),
     "bunx": Prefix(),
@@ -63,7 +60,6 @@ PREFIXES = {
         taking="-u -C --unset --chdir", alone="-i - --ignore-environment -0 -v --null --debug", assigns=True
     ),
     "exec": Prefix(taking="-a", alone="-c -l"),
-    "gtimeout": _TIMEOUT,
     "ionice": Prefix(taking="-c -n", alone="-t"),
     "nice": Prefix(taking="-n --adjustment"),
     "nocorrect": Prefix(),
@@ -79,7 +75,9 @@ PREFIXES = {
     ),
     "taskset": Prefix(alone="-a -c --all-tasks --cpu-list", operands=1),
     "time": Prefix(alone="-p", assigns=True),
-    "timeout": _TIMEOUT,
+    "timeout": Prefix(
+        taking="-s -k --signal --kill-after", alone="-v --verbose --foreground --preserve-status", operands=1
+    ),
     "toybox": Prefix(),
     "uvx": Prefix(taking="--from --with --python", alone="-q --quiet"),
     "xargs": Prefix(

@@ -61,6 +61,13 @@ REFUSED += [
     ("git commit -m secret", 'git commit -m "$x"'),
     ("git tag -d", 'git tag -m "$x" -d v1'),
     ("cat f", 'git commit -m "$(cat f)"'),
+    *(("docker compose down", line) for line in ("docker-compose -f x down", "mytool docker-compose down")),
+    *(("docker-compose down", "docker compose -f x down"), ("docker", "docker-compose up")),
+    *(("docker push", "docker image push x"), ("docker image rm", "docker rmi x"), ("npx", "npm exec x")),
+    *(("pip install", line) for line in ("uv pip install x", "uv --directory d pip install x")),
+    *(("yarn publish", "yarn npm publish"), ("uv tool run", "uvx x"), ("apt install", "sudo apt-get install x")),
+    *(("rm -rf", "grm -fr x"), ("node", "nodejs x.js"), ("make test", "gmake test")),
+    *(("gcc", "x86_64-linux-gnu-gcc-12 f.c"), ("npm view", "npm info x")),
 ]  # fmt: skip
 PASSED = [
     *(("git commit -n", line) for line in ('git commit -m "$(cat f)"', 'git commit -am "$x"',
@@ -77,6 +84,8 @@ PASSED = [
     ("make deploy", "make deploy-docs test"),
     ("terraform apply -auto-approve", "terraform apply -input=no"),
     ("find -delete", "find . -type d -empty"),
+    *(("docker push", line) for line in ("docker image pull x", "docker ps", "docker-compose ps")),
+    *(("pip install", "uv add x"), ("npx", "npm run x"), ("rm", "gcc x.c"), ("rm", "grep rm f")),
     *(("scripts/x.sh", line) for line in ("x.sh", "other/x.sh", "scripts/y.sh", "scripts/x", "cat scripts/x.sh")),
     *(("git push", line) for line in (*("python x.py 'a b' push", 'python x.py "$x"', "npm run x -- push",
         "node push.js git", "pytest -k git"), *("./x.sh a b", "mytool deploy --env dev", "gh pr create --title 'a b'",
