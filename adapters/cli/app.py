@@ -21,9 +21,9 @@ from .output import lenient, note, usage_text, version
 
 SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     "Start": {
-        "demo": ("commands.demo:demo", "See it work: a supervised session, live, with nothing to set up."),
+        "demo": ("commands.demo:demo", "See it work: a supervised run, live, with nothing to set up."),
         "init": ("commands.init:init", "Write a first policy for an agent into this folder."),
-        "run": ("commands.run:run", "Supervise one session of an agent."),
+        "run": ("commands.run:run", "Run an agent under policies."),
         "hook": ("commands.hook:hook", "Put policies on the agents that you use interactively."),
         "mcp": ("commands.agents:mcp", "Enforce policies between agents and an MCP server."),
         "adapters": ("commands.agents:adapters", "Show what each adapter can do, and which work here."),
@@ -40,7 +40,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "eval": ("commands.sessions:evaluate", "Evaluate recorded sessions under a policy."),
         "diff": ("commands.sessions:diff", "Show what a new policy would decide differently."),
         "suggest": ("commands.sessions:suggest", "Propose a policy from recorded sessions."),
-        "narrow": ("commands.sessions:narrow", "List the tools that could be called after a trace."),
+        "narrow": ("commands.sessions:narrow", "List the tools that could be called after a recorded session."),
     },
     "Runs": {
         "runs": ("commands.runs:runs", "List the stored runs."),

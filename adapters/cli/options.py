@@ -81,7 +81,7 @@ format_option = click.option(
     "--format",
     metavar="NAME",
     callback=lambda ctx, param, given: _known_format(given),
-    help="Format of the traces: events, sessions, claude, codex, otel. [default: detected]",
+    help="Format of the recorded sessions: events, sessions, claude, codex, otel. [default: detected]",
 )
 fail_on_option = click.option(
     "--fail-on",
@@ -155,7 +155,7 @@ def _known_format(name: str | None) -> str | None:
 
     if name is not None and name not in FORMATS:
         hint = did_you_mean(name, FORMATS) or f"there are {', '.join(f'`{f}`' for f in FORMATS)}"
-        raise click.UsageError(f"no trace format is called `{name}`; {hint}")
+        raise click.UsageError(f"no format of recorded sessions is called `{name}`; {hint}")
     return name
 
 

@@ -13,8 +13,10 @@ from page_facts.errors import MEANINGS
 from page_facts.followed import shortest
 
 from proctor.adapters.agents.catalog import ADAPTERS
+from proctor.adapters.agents.claude.translation import ANSWER_S
 from proctor.adapters.evaluate import proofs
-from proctor.adapters.fleet import Fleet, RunSpec, Worker
+from proctor.adapters.fleet import Fleet, RunSpec, Worker, worker
+from proctor.adapters.hooks.clients import CLIENTS, copilot
 from proctor.adapters.hooks.clients.claude import LOWEST
 from proctor.adapters.hooks.daemon import DECIDE_S, IDLE_S
 from proctor.adapters.hooks.messages import MOST_HELD_S
@@ -23,10 +25,11 @@ from proctor.adapters.mcp_proxy.relay import HANDSHAKE_S
 from proctor.adapters.stores import PostgresStore
 from proctor.adapters.stores.postgres import store as postgres
 from proctor.adapters.stores.sqlite import store as sqlite
+from proctor.adapters.suggest.entries import CHANCE
 from proctor.adapters.telemetry import attributes, observer
 from proctor.adapters.web import auth, notify, server, webhook
 from proctor.adapters.web.api_control import StopCommand
-from proctor.policies import decode_event
+from proctor.policies import Approval, decode_event
 from proctor.policies.events import EVENT_TYPES
 from proctor.policies.events.calls import MOST_PARTS
 from proctor.policies.language.facts import BOUND
@@ -57,11 +60,18 @@ SPELT: dict[float, str] = {1: "a second", 3: "three seconds", 10: "ten seconds",
 SPELT |= {24 * 3600: "a day"}
 RECEIVER = webhook.Target(url="", key=b"")
 IN_SENTENCES = [
+    ("agents/claude.md", f"hasn't reported within {ANSWER_S:g} seconds"),
+    ("agents/interactive.md", f"versions before {copilot._LOWEST} run calls whose hook fails"),
     ("agents/interactive.md", f"(default 0, at most {MOST_HELD_S}; `init --hook` sets {MOST_HELD_S})"),
     ("agents/mcp.md", f"doesn't answer `initialize` within {HANDSHAKE_S:g} seconds"),
     ("agents/scripted.md", f"proctor keeps {OUTPUT_LIMIT // KIB} KiB of each output"),
     ("agents/shell.md", f"proctor keeps {OUTPUT_LIMIT // KIB} KiB of each output"),
+    (
+        "concepts/approvals.md",
+        f"timeout_s: {Approval().timeout_s}             # seconds (default {Approval().timeout_s})",
+    ),
     ("how-to/apps.md", f"(default {signature(Supervisor).parameters['max_running'].default})"),
+    ("how-to/learn-a-policy.md", f"would disturb more than {CHANCE * 100:g} % of future sessions"),
     ("how-to/phone.md", f"takes over {SPELT[notify.SEND_S]}, proctor tries again"),
     ("how-to/prove.md", f"share {proofs.LONGEST_S} seconds"),
     ("operate/dashboard.md", f"- More than {auth.AT_MOST} wrong tokens a minute"),
@@ -75,8 +85,10 @@ IN_SENTENCES = [
     ("operate/event-log.md", f"| a replayed conversation | the latest {TRANSCRIPT_BYTES // MIB} MiB |"),
     ("operate/fleet.md", f"(default {signature(Worker).parameters['max_running'].default})"),
     ("operate/fleet.md", f"`max_waiting` runs (default {signature(Fleet).parameters['max_waiting'].default:,})"),
+    ("operate/fleet.md", f"A run fails after {worker.ATTEMPTS} attempts to start it"),
     ("operate/fleet.md", f"is continued (default {RunSpec(adapter='', prompt='').take_overs}; 0: never)"),
     ("operate/hooks.md", f"Hooks need Claude Code {LOWEST} or newer"),
+    ("operate/hooks.md", f"on Linux, `{CLIENTS['claude'].settings.managed}`"),
     ("operate/hooks.md", f"doesn't decide within {DECIDE_S:g} seconds"),
     ("operate/hooks.md", f"It ends after {IDLE_S / 60:g} minutes"),
     ("operate/postgresql.md", f"(default {signature(PostgresStore).parameters['patience_s'].default:g})"),
@@ -103,6 +115,7 @@ IN_SENTENCES = [
     ("policies/rules.md", f"check takes more than {CHECK_TIMEOUT_S:g} seconds"),
     ("reference/http.md", f"seconds to wait for the ends (default {StopCommand().wait_s})"),
     ("reference/http.md", f"for {SPELT[RECEIVER.oldest_s]}, with pauses of at most {SPELT[RECEIVER.longest_wait_s]}"),
+    ("reference/http.md", f"`PROCTOR_WEBHOOK_SECRET`, at least {webhook.SHORTEST} characters"),
     ("reference/http.md", f"after {RECEIVER.refusals} redirects"),
     ("tutorials/claude-code.md", f"Claude Code {LOWEST} or newer"),
 ]

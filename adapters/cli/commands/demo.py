@@ -33,7 +33,7 @@ PAUSE_S = 0.25
 @store_option_with("a new one in a temporary folder")
 @json_option
 def demo(store: str | None, as_json: bool) -> int:
-    """Show a supervised session live: no key, no network, nothing to set up.
+    """Show a supervised run live: no key, no network, nothing to set up.
 
     A scripted agent runs under two policies: one call is allowed, one is denied, one waits for an approval that
     expires, and a token limit cancels the run. The next commands to try are printed.

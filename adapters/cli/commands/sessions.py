@@ -174,7 +174,7 @@ class _Report:
 @click.argument("old", metavar="OLD")
 @click.argument("new", metavar="NEW")
 @click.argument("traces", nargs=-1, metavar="[TRACE...]")
-@click.option("--prove", "proved", is_flag=True, help="Compare them over every session, without traces.")
+@click.option("--prove", "proved", is_flag=True, help="Compare them over every session, without recorded ones.")
 @format_option
 @context_option
 @output_option
@@ -196,7 +196,7 @@ def diff(
     """
     if proved:
         if traces or format:
-            raise click.UsageError("`--prove` is about every session: leave out the traces")
+            raise click.UsageError("`--prove` is about every session: leave out the recorded ones")
         from .prove import diff_by_proof
 
         return diff_by_proof(old, new, context, as_json=as_json)
@@ -241,7 +241,7 @@ def narrow(
 ) -> int:
     """List the tools that an agent could call next, after a recorded session.
 
-    If the trace doesn't say which tools the session has, the tools that it called are considered. Exit code 1: a
+    If the recording doesn't say which tools the agent has, the tools that it called are considered. Exit code 1: a
     rule can't be evaluated, because its `when` names a fact that is missing. Add it with --context.
     """
     from ...evaluate.fold import observed

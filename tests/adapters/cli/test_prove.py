@@ -404,8 +404,8 @@ def test_policies_that_decide_alike_do_not_differ(cli: Any, place: Path) -> None
 
 
 @pytest.mark.parametrize(("arguments", "words"), [
-    (("--prove", "trace.jsonl"), "leave out the traces"),
-    (("--prove", "--format", "claude"), "leave out the traces"),
+    (("--prove", "trace.jsonl"), "leave out the recorded ones"),
+    (("--prove", "--format", "claude"), "leave out the recorded ones"),
     ((), "give recorded sessions"),
 ])  # fmt: skip
 def test_a_proof_of_differences_takes_no_traces(

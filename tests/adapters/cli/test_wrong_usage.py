@@ -65,7 +65,7 @@ WRONG = {
     "eval one.jsonl": "`--policy FILE` is missing; `proctor eval --help` shows the usage",
     "serve --port 80": "there is no option `--port`; `proctor serve --help` shows the usage",
     "eval --polcy x": "there is no option `--polcy`; did you mean `--policy`?",
-    "eval --policy org.yaml --format sesions one.jsonl": "no trace format is called `sesions`; did you mean",
+    "eval --policy org.yaml --format sesions one.jsonl": "no format of recorded sessions is called `sesions`",
     "eval --policy org.yaml --format x one.jsonl": "there are `events`, `sessions`, `claude`, `codex`, `otel`",
     "eval --policy org.yaml missing.jsonl": "missing.jsonl: no such file",
     "eval --policy org.yaml broken.jsonl": "broken.jsonl:2: ",
