@@ -23,7 +23,6 @@ from proctor.policies.policy import Approval
 
 from ..ports.adapter import GateAnswer
 from ..ports.stored_types import NOBODY_IN_TIME, SUPERVISOR, ApprovalAnswer, ApprovalRequest
-from .event_factory import labelled
 from .interface import NO_CALL, AnswerGate, RunChecks
 from .pending_approvals import Held, HeldCalls, Proposal
 from .provider_events import validation_error
@@ -104,11 +103,10 @@ class GateKeeper:
         """Restore a proposal from a snapshot."""
         self._by_key[proposal.key] = proposal
 
-    def hold_again(self, request: ApprovalRequest) -> None:
+    def hold_again(self, request: ApprovalRequest, proposal: Proposal) -> None:
         """Hold a call that an earlier machine of this run held; no caller waits for it."""
-        proposal = Proposal(-1 - len(self._by_key), request.call)
+        proposal.key = -1 - len(self._by_key)
         self.restore_proposal(proposal)
-        self._await_outcome(proposal, request.violations)
         self.held_calls.hold_again(Held(request, proposal, shown=True))
 
     def checked(self, key: int, answers: Mapping[str, Any]) -> None:
@@ -147,7 +145,8 @@ class GateKeeper:
 
     def deny_open(self, why: str, *, decision: str) -> None:
         """Deny every open proposal, and those allowed whose answer was not delivered."""
-        for proposal in [*self._by_key.values()]:
+        held = [each.proposal for each in self.held_calls.waiting.values()]  # the order that a resumed run knows
+        for proposal in (*held, *self._by_key.values()):
             if proposal.answer is None:
                 self.held_calls.drop(proposal, why)
                 self._deny(proposal, decision, None)
@@ -192,6 +191,7 @@ class GateKeeper:
         if current is not None and not current.runs and calls.is_same(current, call.name, call.input):
             return True
         self.state.record(ev.ToolCallRequested(**call_fields(call)))
+        proposal.noted = set()
         if self.state.cause is not None:
             self._deny(proposal, "cancel", None)
         return self.state.cause is None
@@ -227,32 +227,24 @@ class GateKeeper:
                 self.state.record_violation(violation)
 
     def _await_approval(self, proposal: Proposal, decision: Decision) -> None:
-        self._await_outcome(proposal, decision.violations)
+        asks = [violation for violation in decision.violations if violation.action == "request_approval"]
+        self._record_violations(proposal, (v for v in decision.violations if v not in asks))
         if self.held_calls.use_grant(proposal, decision):
             self._reserve(proposal)
-        elif self._answerable:
+            return
+        proposal.await_outcome(asks)
+        if self._answerable:
             self.held_calls.hold(proposal, decision)
         else:
             self.held_calls.unanswerable(proposal, decision)
             self._unapproved(decision.violations, "nobody can answer a request for approval")
             self._deny(proposal, "approval_unanswerable", decision.tell_model)
 
-    def _await_outcome(self, proposal: Proposal, found: Iterable[Violation]) -> None:
-        """Keep a held call's violations until it is decided: their enforcement is not known before."""
-        pending = {(v.policy, v.rule) for v in proposal.pending}
-        proposal.pending += (v for v in found if (v.policy, v.rule) not in pending)
-
     def _allow(self, proposal: Proposal) -> None:
         call = proposal.call
         current = self.state.monitor.calls.get(call.id)
         if current is not None:
             current.key = proposal.key
-        approved = [violation for violation in proposal.pending if violation.action == "request_approval"]
-        if approved:  # and a person approved the call
-            self.state.approved = True
-        self._record_violations(
-            proposal, (labelled(found, "observed") for found in proposal.pending if found not in approved)
-        )
         self.state.record(ev.ToolCallStarted(**call_fields(call)))
         self._answer(proposal, GateAnswer(allowed=True))
 

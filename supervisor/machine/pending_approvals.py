@@ -10,6 +10,7 @@ from proctor.policies import PolicyError, compile_policy, merge_policies, parse_
 from proctor.policies.errors import Violation
 from proctor.policies.events import ToolApprovalGranted, at_ms
 from proctor.policies.events.calls import Decision, ToolCall, input_digest
+from proctor.policies.monitor.call_table import RuleName
 from proctor.policies.policy import Approval
 
 from ..ports.adapter import GateAnswer
@@ -23,15 +24,20 @@ from .run_state import ApprovalDue, RunState
 class Proposal(msgspec.Struct, eq=False):
     """One proposed call; its caller waits under `key`.
 
-    `pending` are the violations of a held call: they are recorded when it is decided. `noted` are the rules whose
-    violations are recorded.
+    `pending` are the violations that a person is asked about: they are recorded if the call is denied. `noted` are
+    the rules whose violations are recorded.
     """
 
     key: int
     call: ToolCall
     answer: GateAnswer | None = None
-    noted: set[tuple[str, str]] = set()
+    noted: set[RuleName] = set()
     pending: list[Violation] = []
+
+    def await_outcome(self, found: Iterable[Violation]) -> None:
+        """Keep violations until the call is decided: their enforcement is not known before."""
+        pending = {(v.policy, v.rule) for v in self.pending}
+        self.pending += (v for v in found if (v.policy, v.rule) not in pending)
 
 
 def is_like(call: ToolCall, entry: dict[str, Any], inputs: Collection[str]) -> bool:
@@ -118,6 +124,7 @@ class HeldCalls:
             approval_id, reason = self._state.new_approval_id(), f"covered by approval `{grant.approval_id}`"
         request = msgspec.structs.replace(request, approval_id=approval_id)
         self._state.record(approvals.covered(request, grant, reason=reason or None))
+        self._state.approved = True
         return True
 
     def _grant_for(self, request: ApprovalRequest, call: ToolCall, decision: Decision) -> ToolApprovalGranted | None:
@@ -169,8 +176,10 @@ class HeldCalls:
             self._state.record(approvals.expired(request, reason=answer.reason or ""))
             return held
         record = approvals.answered(request, answer)
-        if isinstance(record, ToolApprovalGranted) and record.scope != "once":
-            self.apply_grant(record)
+        if isinstance(record, ToolApprovalGranted):
+            self._state.approved = True
+            if record.scope != "once":
+                self.apply_grant(record)
         self._state.record(record)
         return held
 

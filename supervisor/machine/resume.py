@@ -8,7 +8,7 @@ import msgspec
 
 from proctor.policies import events as ev
 from proctor.policies.errors import EventError, Violation
-from proctor.policies.events.calls import UNREADABLE, ToolCall, call_of
+from proctor.policies.events.calls import UNREADABLE, call_of
 from proctor.policies.values.foreign_code import error_text
 
 from ..errors import ProviderError
@@ -40,16 +40,16 @@ class HistoryReplay:
         self._gate = gate
         self._reports = reports
         self._budgets = budgets
-        self._waiting: dict[str, ev.ToolApprovalRequested] = {}
-        self._calls: dict[str, ToolCall] = {}
+        self._waiting: dict[str, tuple[ApprovalRequest, Proposal]] = {}
+        self._proposals: dict[str, Proposal] = {}
 
     def replay(self, history: Sequence[ev.Event]) -> None:
         """Replay the run's own events, in order, and hold again the calls that are pending approval."""
         for event in history:
             if event.run_id == self._state.identity.run_id:
                 self._apply(event)
-        for request in self._waiting.values():
-            self._gate.hold_again(shown(request, self._calls.get(request.tool_call_id)))
+        for request, proposal in self._waiting.values():
+            self._gate.hold_again(request, proposal)
         if self._state.ended:  # a run that is over accepts no more events
             self._state.ending = AdapterEnded(now_ms=self._state.now_ms)
 
@@ -61,10 +61,11 @@ class HistoryReplay:
             case ev.PolicyViolated():
                 violation = violation_of(event)
                 self._state.findings.append(violation)
+                self._note(event)
                 if event.action == "cancel" or event.escalated:
                     self._state.refuse_run(violation)
             case ev.ToolCallRequested():
-                self._calls[event.tool_call_id] = call_of(event)
+                self._proposals[event.tool_call_id] = Proposal(0, call_of(event))
             case ev.ApprovalEvent():
                 self._approval(event)
             case ev.BudgetReserved() if self._budgets is not None:
@@ -81,13 +82,24 @@ class HistoryReplay:
             case _:
                 self._reports.apply(event)
 
+    def _note(self, event: ev.PolicyViolated) -> None:
+        """Note a violation found as its call was decided; while it was held, something else was reported under its
+        id.
+        """
+        proposal = self._proposals.get(event.tool_call_id or "")
+        if proposal is not None and all(held is not proposal for _, held in self._waiting.values()):
+            proposal.noted.add((event.policy, event.rule))
+
     def _approval(self, event: ev.ApprovalEvent) -> None:
         self._state.skip_approval_id(event.approval_id)
         if not isinstance(event, ev.ToolApprovalRequested):
             self._waiting.pop(event.approval_id, None)
             self._state.signals.pop(event.approval_id, None)
         elif event.held and event.expires_at is not None:
-            self._waiting[event.approval_id] = event
+            proposal = self._proposals.get(event.tool_call_id) or Proposal(0, shown(event).call)
+            request = shown(event, proposal.call)
+            proposal.await_outcome(request.violations)
+            self._waiting[event.approval_id] = request, proposal
         elif not event.held:
             self._state.keep_signal(msgspec.structs.replace(shown(event), input_digest=event.input_digest or ""))
         if isinstance(event, ev.ToolApprovalGranted):

@@ -14,6 +14,7 @@ from proctor.policies import (
     EventError,
     Limits,
     Loop,
+    NeverAfter,
     RunContext,
     ToolCall,
     compile_policy,
@@ -36,13 +37,16 @@ from proctor.supervisor.redaction import Redaction, Redactor
 POLICY = Policy(
     name="p",
     tool_rules=(
-        Deny(("warned",), action="warn"),
+        Deny(("warned", "asked"), action="warn"),
         Deny(("asked",), action="request_approval"),
         Deny(("denied",), action="deny"),
         Deny(("cancelled",), action="cancel"),
     ),
     limits=Limits(max_duration_ms=50_000, max_total_tokens=500, max_tool_calls=4),
-    rules=(Before(first="read", then="write", id="order", action="deny"),),
+    rules=(
+        Before(first="read", then="write", id="order", action="deny"),
+        NeverAfter(trigger="read", forbidden="asked", id="late", action="request_approval"),
+    ),
     approval=Approval(timeout_s=5),
 )
 COMPILED = compile_policy(merge_policies([POLICY]))
@@ -198,8 +202,30 @@ RAN_BEFORE_ANYBODY_COULD_BE_ASKED = [
 ]
 
 
+DECLINED_BESIDE_A_WARNING = [(1, ToolCall(id="c1", name="asked")), (1, ApprovalAnswer(granted=False, by="ana"))]
+
+
+APPROVED_AND_ASKED_ABOUT_AGAIN = [
+    (1, ToolCall(id="c1", name="asked")),
+    (1, ToolCall(id="c2", name="read")),
+    (1, ApprovalAnswer(granted=True, by="ana")),
+    (1, ApprovalAnswer(granted=False, by="ana")),
+]
+
+
+HELD_AGAIN_BEHIND_ANOTHER = [
+    (1, ToolCall(id="c1", name="asked")),
+    (1, ToolCall(id="c3", name="asked")),
+    (1, ToolCall(id="c2", name="read")),
+    (1, ApprovalAnswer(granted=True, by="ana")),
+]
+
+
 @settings(max_examples=200, deadline=None)
 @given(STEPS)
+@example(DECLINED_BESIDE_A_WARNING)
+@example(HELD_AGAIN_BEHIND_ANOTHER)
+@example(APPROVED_AND_ASKED_ABOUT_AGAIN)
 @example(RAN_BEFORE_ANYBODY_COULD_BE_ASKED)
 @example(STARTED_WHILE_IT_WAITS)
 @example(ANSWERED_AND_ASKED_AGAIN)
