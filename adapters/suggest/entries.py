@@ -20,10 +20,10 @@ CHANCE = 0.1
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """One entry: a tool that is allowed, an input that is restricted, an order, or a limit.
+    """One entry: a tool that is allowed, an input that is restricted, an order, a limit, or a part of the base.
 
     Attributes:
-        kind: `tool`, `command`, `input`, `order` or `limit`.
+        kind: `tool`, `command`, `input`, `order`, `limit` or `base`.
         about: The proposal, in words.
         part: Its part of the policy: a condition of the tool, a rule, or a limit.
         tool: The tool that it is about.
@@ -51,11 +51,13 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def rare(self) -> bool:
         """Whether few sessions support it."""
-        return self.sessions < SUPPORT
+        return self.kind != "base" and self.sessions < SUPPORT
 
     @property
     def evidence(self) -> str:
         """The evidence for it, in words."""
+        if self.kind == "base":
+            return "without it, the base denies calls that this policy allows"
         found = counted(self.sessions, "session")
         if self.calls:
             found += f", {counted(self.calls, 'call')}"

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from proctor.policies.limits import LIMITS
 from proctor.policies.values.amounts import figure
 
 from .entries import SUPPORT, Entry, beyond_headroom, likely, with_headroom
@@ -54,7 +55,7 @@ class Suggestion(msgspec.Struct, frozen=True, kw_only=True):
         commands = {entry.tool for entry in entries if entry.kind == "command"}
         nameless = {tool for tool in commands if all(each in entries for each in self.of(tool, "command"))}
         tools = {entry.tool for entry in entries if entry.kind == "tool"} | nameless
-        about_them = [e for e in self.entries if tools & {e.tool, e.part.get("first")} and e.kind != "limit"]
+        about_them = [e for e in self.entries if e.kind != "limit" and tools & {e.tool, e.part.get("first")}]
         left = tuple(e for e in self.entries if e not in entries and e not in about_them)
         return msgspec.structs.replace(
             self, entries=left, dropped=(*self.dropped, *((entry, why) for entry in entries))
@@ -67,10 +68,28 @@ class Suggestion(msgspec.Struct, frozen=True, kw_only=True):
             self, entries=tuple(changed if each is entry else each for each in self.entries)
         )
 
+    def within(self, parts: Sequence[Entry]) -> Suggestion:
+        """The same with parts of a base; its limits replace those that were learnt."""
+        limits = {name for part in parts for name in part.part}
+        own = tuple(e for e in self.entries if e.kind != "limit" or limits.isdisjoint(e.part))
+        return msgspec.structs.replace(self, entries=(*own, *parts))
+
+    @property
+    def limits(self) -> list[Entry]:
+        return [entry for entry in self.entries if entry.part.keys() & LIMITS.keys()]
+
+    @property
+    def rules(self) -> list[Entry]:
+        return [entry for entry in self.entries if "type" in entry.part]
+
+    @property
+    def nets(self) -> list[Entry]:
+        return [entry for entry in self.entries if entry.part.keys() & {"line", "places"}]
+
     def policy(self) -> dict[str, Any]:
         """The policy as data."""
-        rules = [e.part for e in self.entries if "type" in e.part]
-        limits = {key: value for e in self.entries if e.kind == "limit" for key, value in e.part.items()}
+        limits = {key: value for entry in self.limits for key, value in entry.part.items()}
+        lists = {"rules": self.rules, "nets": self.nets}
         allowed = [self.allowed(entry.tool) for entry in self.tools]
         return {
             "version": 1,
@@ -78,7 +97,7 @@ class Suggestion(msgspec.Struct, frozen=True, kw_only=True):
             "on_violation": self.action,
             **({"limits": limits} if limits else {}),
             "tool_rules": [{"allow": allowed} if allowed else {"deny": ["*"]}],
-            **({"rules": rules} if rules else {}),
+            **{key: [entry.part for entry in listed] for key, listed in lists.items() if listed},
         }
 
     def allowed(self, tool: str) -> Any:
@@ -170,7 +189,8 @@ def _never(tool: str, path: str, act: str, mark: str, used: list[tuple[ObservedS
 
 _BY_CHANCE = 0.01
 """All orders proposed together are chance with at most this probability."""
-LIMITS = ("max_tool_calls", "max_turns", "max_total_tokens", "max_cost_usd")
+_LEARNT = ("max_tool_calls", "max_turns", "max_total_tokens", "max_cost_usd")
+"""The limits for which sessions record an amount."""
 
 
 def order_entries(sessions: Sequence[ObservedSession]) -> Iterator[Entry]:
@@ -234,7 +254,7 @@ def _keep(
 
 def limit_entries(sessions: Sequence[ObservedSession]) -> Iterator[Entry]:
     """A limit above the sessions' use, for each recorded amount."""
-    for limit in LIMITS:
+    for limit in _LEARNT:
         amounts = {session.id: session.used[limit] for session in sessions if session.used.get(limit, 0) > 0}
         if len(amounts) < SUPPORT or not all(map(is_writable, amounts.values())):
             continue

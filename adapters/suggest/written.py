@@ -5,8 +5,26 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from proctor.policies import Refuted, merge_policies, parse_policies, verify
+import msgspec
+
+from proctor.policies import (
+    Allow,
+    Allowlist,
+    Blocklist,
+    Check,
+    Deny,
+    Refuted,
+    merge_policies,
+    parse_policies,
+    preflight,
+    verify,
+)
 from proctor.policies.analysis.values import placed
+from proctor.policies.language.selectors import NameScope
+from proctor.policies.rules.net_shorthand import NetLine
+from proctor.policies.rules.petri_net import Net
+from proctor.policies.stack.clauses import clauses_of
+from proctor.policies.stack.merge import effective_limits
 from proctor.policies.values.amounts import counted
 from proctor.policies.values.json_values import scalars_in
 
@@ -27,6 +45,8 @@ if TYPE_CHECKING:
 
 _TESTED = 20
 """How many sessions become tests."""
+_QUICK = 400_000
+"""How many steps a search may take for a part of the base that is missing, before all of them are taken over."""
 _MOST_CALLS = 40
 """A session with more calls does not become a test, which people should read."""
 
@@ -44,22 +64,21 @@ def _lines(suggestion: Suggestion) -> Iterator[str]:
     yield "version: 1"
     yield f"name: {flow(suggestion.name)}"
     yield f"on_violation: {suggestion.action}"
-    limits = [entry for entry in suggestion.entries if entry.kind == "limit"]
-    if limits:
+    if suggestion.limits:
         yield "limits:"
-    for entry in limits:
+    for entry in suggestion.limits:
         yield from _entry(entry, 2)
         yield from (f"  {key}: {flow(value)}" for key, value in entry.part.items())
     yield "tool_rules:"
     yield "  - allow:" if suggestion.tools else '  - deny: ["*"]  # nothing is left that could be allowed'
     for entry in suggestion.tools:
         yield from _tool(suggestion, entry)
-    rules = [entry for entry in suggestion.entries if "type" in entry.part]
-    if rules:
-        yield "rules:"
-    for entry in rules:
-        yield from _entry(entry, 2)
-        yield f"  - {flow(entry.part)}"
+    for key, entries in (("rules", suggestion.rules), ("nets", suggestion.nets)):
+        if entries:
+            yield f"{key}:"
+        for entry in entries:
+            yield from _entry(entry, 2)
+            yield f"  - {flow(entry.part)}"
     for entry, why in suggestion.dropped:
         yield f"# left out: {_one_line(entry.about)} ({entry.evidence}): {_one_line(why)}"
 
@@ -185,37 +204,86 @@ def _example(entry: Entry, sessions: Sequence[ObservedSession]) -> dict[str, Any
 
 def without_denied(suggestion: Suggestion, base: Policy, observed: Sequence[ObservedSession]) -> Suggestion:
     """The suggestion without the entries that are not proved to be no looser than a base: with any tools, and with
-    those of each agent whose sessions were observed.
+    those of each agent whose sessions were observed. Where a rule, a net or a limit of the base is what denies calls,
+    it becomes one of the suggestion, if the suggestion's tools can be called with it.
     """
     agents = dict.fromkeys([(), *(session.tools for session in observed)])
+    of_base = _parts_of(base)
 
-    def unproved(suggestion: Suggestion) -> tuple[Proved | Refuted | Unknown, Agent] | None:
+    def unproved(suggestion: Suggestion, steps: int | None = None) -> tuple[Proved | Refuted | Unknown, Agent] | None:
         """The first answer that is no proof, and with whose tools."""
         policy = merge_policies(parse_policies(suggestion.policy()))
-        answers = ((verify(policy, no_looser_than=base, tools=agent or None), agent) for agent in agents)
+        answers = ((verify(policy, no_looser_than=base, tools=agent or None, steps=steps), agent) for agent in agents)
         return next((each for each in answers if each[0].verdict != "proved"), None)
 
-    left = suggestion
-    while left.tools and (found := unproved(left)) is not None:
+    left, parts = suggestion, list[Entry]()
+    while left.tools:
+        missing = len(of_base) - len(parts)
+        if (found := unproved(left.within(parts), _QUICK if missing else None)) is None:
+            break
         answer, agent = found
         if not isinstance(answer, Refuted):
-            return _one_by_one(left, unproved)
+            if not missing or not _may_run(left.within([*of_base.values()])):
+                return _one_by_one(left, parts, unproved)
+            parts = [*of_base.values()]
+            continue
         denial = answer.violation
+        part = of_base.get((denial.policy, denial.rule))
+        if part is not None and part not in parts and _may_run(left.within([*parts, part])):
+            parts.append(part)
+            continue
         why = f"the base can deny it: rule `{denial.rule}`: {denial.message}"
-        left = left.without(_culprits(left, answer.session, agent) or left.tools, why)
-    return left
+        left, parts = left.without(_culprits(left, answer.session, agent) or left.tools, why), []
+    return left.within(parts)
 
 
-def _one_by_one(suggestion: Suggestion, unproved: Callable[[Suggestion], object]) -> Suggestion:
-    """Only the tools of which a proof is found, each alone and all together."""
+def _parts_of(base: Policy) -> dict[tuple[str, str], Entry]:
+    """The rules, nets and limits of a base that another policy can have as they are, by their policy and id; of nets
+    and limits of one name, the first.
+    """
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    names: set[str] = set()
+    for clause in clauses_of(base):
+        record, scope = clause.record, clause.scope
+        is_list = isinstance(record, Allow | Deny | Allowlist | Blocklist | Check)
+        name = record.name if isinstance(record, Net) else ""
+        if is_list or name in names or not scope.same_names(NameScope()):
+            continue
+        part = {**msgspec.to_builtins(record), "action": clause.action}
+        part.pop("id", None)
+        if clause.line:
+            part = {"line": name, **{key: part[key] for key in NetLine.__struct_fields__ if key in part}}
+        found[clause.policy, clause.id] = part
+        names |= {name} - {""}
+    for entry in effective_limits(base):
+        if entry.name not in names:
+            found[entry.policy, entry.name] = {
+                entry.name: {**msgspec.to_builtins(entry.limit), "action": entry.action}
+            }
+            names.add(entry.name)
+    return {
+        (policy, id): Entry(kind="base", about=f"`{id}` of `{policy}`", tool="", sessions=0, part=part)
+        for (policy, id), part in found.items()
+    }
+
+
+def _may_run(suggestion: Suggestion) -> bool:
+    """Whether all that the suggestion allows can be called."""
+    return not preflight(merge_policies(parse_policies(suggestion.policy()))).refusals
+
+
+def _one_by_one(
+    suggestion: Suggestion, parts: Sequence[Entry], unproved: Callable[[Suggestion], object]
+) -> Suggestion:
+    """Only the tools of which a proof is found with these parts of the base, each alone and all together."""
     left = suggestion
     for entry in suggestion.tools:
         others = [each for each in suggestion.tools if each is not entry]
-        if unproved(suggestion.without(others, "")) is not None:
+        if unproved(suggestion.without(others, "").within(parts)) is not None:
             left = left.without([entry], "not proved to be no looser than the base")
-    if left.tools and unproved(left) is not None:
+    if left.tools and unproved(left.within(parts)) is not None:
         left = left.without(left.tools, "together not proved to be no looser than the base")
-    return left
+    return left.within(parts)
 
 
 def _culprits(suggestion: Suggestion, session: Sequence[Mapping[str, Any]], agent: Agent) -> list[Entry]:

@@ -266,6 +266,39 @@ def test_a_tool_that_the_base_denies_by_its_native_name_is_not_suggested(cli: An
     ]
 
 
+BASES: dict[str, tuple[str, str, str]] = {
+    "limits": ("limits: {max_turns: 20, max_total_tokens: 9000, max_duration: 9m}", "", "max_total_tokens: {max"),
+    "a call that must come before": ("rules: [{type: before, first: find_order, then: bash}]", "", "find_order"),
+    "approval": (
+        "rules: [{type: before, first: human-approval, then: bash, id: ask}]", "", "first: human-approval, then: bash"
+    ),
+    "every call": (
+        "rules: [{type: loop, window: 9, threshold: 4}, {type: circuit_breaker, total: 5}]", "", "circuit_breaker"
+    ),
+    "nets": ("nets: [require find_order before refund, {line: limit bash to 2 per session, action: cancel}]", "",
+        "line: limit bash to 2 per session"),
+    "a call that never came": ("rules: [{type: before, first: audit, then: bash}]", "bash", "left out"),
+    "a list": ("tool_rules: [{deny: [bash]}]\nlimits: {max_turns: 20}", "bash", "max_turns: {max: 20"),
+}  # fmt: skip
+"""What a base has, the tool that is left out, and a text of the suggestion."""
+
+
+@pytest.mark.parametrize("name", BASES)
+def test_rules_nets_and_limits_of_the_base_come_along(cli: Any, learnt: Any, place: Path, name: str) -> None:
+    """Only the tools are left out that the base denies, or that can't be called with what comes along."""
+    base, left_out, text = BASES[name]
+    place.joinpath("base.yaml").write_text(f"name: base\n{base}\n")
+    assert learnt(options=("--base", "base.yaml")).code == 0
+
+    [policy] = load_policies(place / "policy.yaml")
+    [only] = policy.tool_rules
+    tools = {item if isinstance(item, str) else item.tool for item in only.tools}
+    assert tools == {"bash", "fetch", "find_order", "read", "refund"} - {left_out}
+    assert text in place.joinpath("policy.yaml").read_text()
+    assert cli("check", "policy.yaml").code == 0
+    assert cli("prove", "policy.yaml", "--no-looser-than", "base.yaml").code == 0
+
+
 def test_a_source_in_an_object_that_is_known_by_its_id_is_the_same_in_every_session(cli: Any, place: Path) -> None:
     """Each customer has cards of other ids."""
     lines = []
