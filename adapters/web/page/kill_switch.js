@@ -24,7 +24,10 @@ export class KillSwitch {
   }
 
   line(block) {
-    const words = [sentence(capitalized(block.effect)), ` until somebody lifts it. ${block.by}, ${moment(block.at)}${block.reason ? `: ${block.reason}` : ""}`];
+    const words = [
+      h("strong", {}, sentence(capitalized(block.effect)), " until somebody lifts it."),
+      ` ${block.by}, ${moment(block.at)}${block.reason ? `: ${block.reason}` : ""}`,
+    ];
     const lift = this.may && h("button", { type: "button", on: { click: () => this.lift(block) } }, "Lift");
     return h("div", { class: "row" }, h("span", {}, words), lift);
   }

@@ -198,6 +198,19 @@ def test_starts_are_frozen_while_runs_go_on(person: Person, site: Site) -> None:
     expect(tab.get_by_role("alert")).to_be_hidden()
 
 
+def test_many_freezes_leave_room_for_the_page(person: Person, site: Site) -> None:
+    """They stay in view on a phone, too, and are scrolled through."""
+    tab = person.opens()
+    tab.set_viewport_size({"width": 390, "height": 844})
+    for n in range(12):
+        site.ask("POST", "/api/switch", body={"tenant": f"customer-{n}", "end_runs": False, "wait_s": 0})
+    expect(tab.get_by_role("button", name="Lift")).to_have_count(12)
+    height = tab.get_by_role("alert").bounding_box()["height"]
+    site.ask("POST", "/api/switch/lift", body={"everything": True})
+
+    assert height < 300
+
+
 def test_the_list_marks_runs_with_violations_and_has_their_dates(person: Person, site: Site) -> None:
     """Only those. Rows and timelines have dates."""
     denies = "name: team\ntool_rules: [{deny: [write]}]\non_violation: deny\n"
