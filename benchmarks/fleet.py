@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -183,11 +183,13 @@ def _cluster() -> Iterator[dict[str, str]]:
         _reached(port, node)
         yield environment
     finally:
-        started = psutil.Process(node.pid).children(recursive=True)
-        node.terminate()
-        node.wait(60)
-        for process in psutil.wait_procs(started, timeout=20)[1]:
-            process.kill()
+        processes = psutil.Process(node.pid).children(recursive=True)
+        node.kill()  # asked to end, Ray takes half a minute
+        node.wait()
+        for process in processes:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        psutil.wait_procs(processes, timeout=20)
         shutil.rmtree(folder, ignore_errors=True)
 
 
