@@ -249,14 +249,16 @@ def check_methods(what: str, given: object, *members: str) -> None:
 
 
 def check_text(**given: object) -> None:
-    """Raises UsageError, naming the argument, for anything that is not text, or that UTF-8 cannot hold."""
+    """Raises UsageError, naming the argument, for anything that is not text, or that no record can hold."""
     for name, value in given.items():
         if not isinstance(value, str):
             raise UsageError(f"`{name}` is {_named(value)}, not text")
         try:
-            value.encode()
+            msgspec.json.encode(value)
         except UnicodeEncodeError:
             raise UsageError(f"`{name}` is not UTF-8 text") from None
+        except TypeError:  # of a class of its own, as numpy has
+            raise UsageError(f"`{name}` is {_named(value)}; use the plain text, `str(...)`") from None
 
 
 def check_path(**given: object) -> None:

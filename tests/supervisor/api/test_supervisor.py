@@ -150,6 +150,10 @@ async def test_all_subscriptions_end_with_the_supervisor() -> None:
     assert isinstance(seen["all"][-1], TERMINAL)
 
 
+class Text(str):
+    """Text of another class, as numpy has."""
+
+
 @pytest.mark.parametrize(("given", "message"), [
     ({"adapter": None}, r"`adapter` is None, not an adapter; for example .* or `PydanticAIAdapter\(agent\)`"),
     ({"adapter": "claude"}, "`adapter` is a value of type `str`, not an adapter"),
@@ -162,6 +166,8 @@ async def test_all_subscriptions_end_with_the_supervisor() -> None:
     ({"run_id": 3}, "`run_id` is a value of type `int`, not text"),
     ({"session_id": ""}, "`session_id` is empty"),
     ({"session_id": "a\ud800"}, "`session_id` is not UTF-8 text"),
+    *(({name: Text("x")}, f"`{name}` is a value of type `Text`; use the plain text")
+        for name in ("prompt", "session_id", "run_id")),
     ({"approver": "ana"}, "`approver` is a value of type `str`, not a function"),
     ({"publishers": [None]}, "`publishers` is a list of functions"),
     ({"publishers": print}, "`publishers` is a list of functions"),
