@@ -16,8 +16,8 @@ from typing import Any
 import click
 
 from . import leave
-from .exits import BAD_INPUT, FAILED, handlers, is_machines, report, restore_handlers
-from .output import lenient, note, usage_text, version
+from .exits import BAD_INPUT, FAILED, handlers, is_machines, report, restore_handlers, usage_text
+from .output import lenient, note, version
 
 SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     "Start": {

@@ -6,7 +6,6 @@ import functools
 import io
 import logging
 import os
-import re
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -215,74 +214,6 @@ def approval_details(request: ApprovalView) -> Iterator[str]:
 def in_words(block: BlockView) -> str:
     why = f": {block.reason}" if block.reason else ""
     return f"{block.effect}, frozen by `{block.by}`{why}"
-
-
-_PHRASES = (
-    (re.compile(r"^Got unexpected extra arguments? \((.*)\)$"), r"unexpected argument `\1`"),
-    (re.compile(r"^No such (option|command) '(.*?)'"), r"there is no \1 `\2`"),
-    (re.compile(r"is not a valid (?:integer|float)(?: range)?$"), "is not a number"),
-    (re.compile(r"^(\S+) is not in the range x>=(\S+)$"), r"`\1` is less than \2"),
-    (re.compile(r"^(\S+) is not in the range (\S+)<=x<=(\S+)$"), r"`\1` is not between \2 and \3"),
-    (re.compile(r"'([^']*)'"), r"`\1`"),
-)
-
-
-def usage_text(error: click.ClickException) -> str:
-    """The text of a usage error: the problem, and where to find help."""
-    return f"{_sentence(error)}{_help(error)}"
-
-
-def _sentence(error: click.ClickException) -> str:
-    parameter = getattr(error, "param", None)
-    if isinstance(error, click.MissingParameter) and parameter is not None:
-        return f"`{_name(parameter)}` is missing"
-    if isinstance(error, click.BadParameter) and parameter is not None:
-        return f"`{_name(parameter)}`: {_worded(error.message)}"
-    if isinstance(error, click.NoSuchOption):
-        return f"there is no option `{error.option_name}`{_similar(error)}"
-    if command := getattr(error, "command_name", None):
-        return f"there is no command `{command}`{_similar(error)}"
-    return _worded(error.format_message())
-
-
-def _similar(error: click.ClickException) -> str:
-    """The option or command that an unknown one is like, if any; click would compare the dashes too."""
-    if not (possible := getattr(error, "possibilities", None)):
-        return ""
-    from difflib import get_close_matches  # needed for a misspelt word only, and slow to import
-
-    option = isinstance(error, click.NoSuchOption)
-    unknown: str = getattr(error, "option_name" if option else "command_name")
-    near = get_close_matches(unknown.lstrip("-"), [each.lstrip("-") for each in possible], 1)
-    return f"; did you mean `{'--' if option else ''}{near[0]}`?" if near else ""
-
-
-def _help(error: click.ClickException) -> str:
-    """A hint at `--help`, for errors of the parser; our own messages say what to do."""
-    ctx = getattr(error, "ctx", None)
-    missing = isinstance(error, click.MissingParameter)
-    unknown = not isinstance(error, click.BadParameter) and error.message[:1].isupper()
-    if ctx is None or _similar(error) or not (missing or unknown):
-        return ""
-    return f"; `{ctx.command_path} --help` shows the usage"
-
-
-def _name(parameter: click.Parameter) -> str:
-    shown = parameter.metavar or ""
-    if isinstance(parameter, click.Option):
-        return f"{max(parameter.opts, key=len)} {shown}".rstrip()
-    return shown or (parameter.name or "").upper()
-
-
-def _worded(text: str) -> str:
-    """A message of the parser in our words; our own begin in lower case and stay as they are."""
-    text = text.strip()
-    if not (text[:1].isupper() or text.endswith(".")):
-        return text
-    text = text.removesuffix(".")
-    for pattern, words in _PHRASES:
-        text = pattern.sub(words, text)
-    return text[:1].lower() + text[1:]
 
 
 T = TypeVar("T")
