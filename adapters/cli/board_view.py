@@ -136,7 +136,7 @@ def run_details(run: BoardRun) -> Iterator[str]:
     yield f"proctor explain {run.run_id}"
 
 
-Kind = Literal["approve", "deny", "end", "find"]
+Kind = Literal["approve", "deny", "end", "find", "closed"]
 
 
 class Question(msgspec.Struct):
@@ -157,9 +157,13 @@ class Screen:
     def __init__(self) -> None:
         self.board = Board()
         self.selected = ""
+        self.closed = ""
+        """The row that was selected until somebody else closed it; empty once a key was pressed on the next one."""
+        self.acted_on = ""
         self.view: Literal["board", "details", "keys"] = "board"
         self.question: Question | None = None
         self.wanted = ""
+        self.shown_with = ""
         self.scrolled = 0
         self.notice = ""
         self.outage = ""
@@ -168,11 +172,16 @@ class Screen:
     def show(self, board: Board) -> None:
         """The board as it is now. What is selected stays so; once it is gone, what stands in its place is."""
         before, self.board, self.outage = self._names(), board, ""
+        same_filter, self.shown_with = self.shown_with == self.wanted, self.wanted
         names = self._names()
         if self.selected not in names:
             place = before.index(self.selected) if self.selected in before else 0
             if self.view == "details":
+                typing = self.question
                 self._leave(f"{self.selected} is closed")
+                if typing is not None:  # what is still typed is for no other row
+                    self.question = Question("closed", self.selected)
+            self.closed = self.selected if same_filter and self.selected != self.acted_on else ""
             self.selected = names[min(place, len(names) - 1)] if names else ""
 
     def row(self) -> ApprovalView | BoardRun | None:
@@ -205,10 +214,12 @@ class Screen:
     def _answer(self, question: Question, key: str) -> Question | None:
         if key == "enter":
             self.question = None
-            if question.kind != "find":
+            if question.kind == "find":
+                self.wanted = question.words.strip()
+            elif question.kind != "closed":
+                self.acted_on = self.selected
                 self._leave()
                 return question
-            self.wanted = question.words.strip()
         elif key == "escape":
             self.question = None
         elif key == "backspace":
@@ -224,10 +235,13 @@ class Screen:
     def _about_row(self, key: str) -> None:
         """Handle a key that concerns the selected row."""
         row = self.row()
+        closed, self.closed = self.closed, ""
         if row is None:
             return
         if key == "enter":
             self._open()
+        elif closed:
+            self.notice = f"{closed} is closed; this is another row"
         elif key == "x":
             self._open()
             self.question = Question("end", row.run_id)
@@ -251,6 +265,7 @@ class Screen:
         names = self._names()
         if names:
             place = names.index(self.selected) if self.selected in names else 0
+            self.closed = ""
             self.selected = names[min(max(place + by, 0), len(names) - 1)]
 
     def _names(self) -> list[str]:
@@ -275,6 +290,7 @@ _ASKED = {
     "deny": "Enter denies it, Escape does not. Text for the model",
     "end": "Enter cancels {target}, Escape does not. Reason, as recorded",
     "find": "Enter shows only rows with this text",
+    "closed": "{target} is closed; Enter goes back",
 }
 _HINTS = {
     "board": "? keys  q leave  j k select  Enter details  a approve  d deny  x cancel  / find",

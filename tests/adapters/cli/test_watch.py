@@ -132,6 +132,23 @@ def test_calls_are_answered_and_the_run_is_cancelled_by_keys(cli: Any, waiting: 
     assert (end["by"], "too dear" in end["reason"]) == ("ana", True)
 
 
+def test_words_for_a_call_that_is_answered_meanwhile_answer_no_other(cli: Any, waiting: str, terminal: Any) -> None:
+    """Another person is first, and the run requests the next call: what is still typed is not for that one, nor is a
+    key that was meant for the row that is gone.
+    """
+    run, first = waiting.rpartition(".")[0], int(waiting.rpartition(".")[2])
+    board = terminal()
+    board.does(("", f"> pending  {waiting}"), ("a", "Enter approves it"), ("he said ", "he said"))
+    assert cli("deny", waiting, "--by", "ben").code == 0
+    board.does(("", f"{waiting} is closed"), ("add it\r", f"pending  {run}.{first + 1}"))
+    board.does(("k", f"> pending  {run}.{first + 1}"))
+    assert cli("deny", f"{run}.{first + 1}", "--by", "ben").code == 0
+    board.does(("", f"{run}.{first + 2}"), ("a", f"{run}.{first + 1} is closed; this is another row"))
+    board.does(("k", f"> pending  {run}.{first + 2}"))
+
+    assert [line["approval_id"] for line in cli("approvals", "--json").lines] == [f"{run}.{first + 2}"]
+
+
 def test_rows_are_found_selected_and_opened(cli: Any, waiting: str, terminal: Any) -> None:
     """`/` filters by text, Escape shows all, arrows select, Enter opens."""
     run = waiting.rpartition(".")[0]
