@@ -85,7 +85,7 @@ IN_SENTENCES = [
     ("operate/event-log.md", f"| a replayed conversation | the latest {TRANSCRIPT_BYTES // MIB} MiB |"),
     ("operate/fleet.md", f"(default {signature(Worker).parameters['max_running'].default})"),
     ("operate/fleet.md", f"`max_waiting` runs (default {signature(Fleet).parameters['max_waiting'].default:,})"),
-    ("operate/fleet.md", f"A run fails after {worker.ATTEMPTS} attempts to start it"),
+    ("operate/fleet.md", f"After {worker.ATTEMPTS} attempts, the run fails"),
     ("operate/fleet.md", f"is continued (default {RunSpec(adapter='', prompt='').take_overs}; 0: never)"),
     ("operate/hooks.md", f"Hooks need Claude Code {LOWEST} or newer"),
     ("operate/hooks.md", f"on Linux, `{CLIENTS['claude'].settings.managed}`"),
