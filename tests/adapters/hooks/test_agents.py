@@ -300,13 +300,22 @@ def agent(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
         made.api.close()
 
 
+BLANK = '  - {deny: [{tool: bash, where: [{path: $.command, runs: curl}]}], tell_model: " \\n"}\n'
+
+
 def test_allowed_calls_run_and_a_push_or_a_call_beyond_the_limit_is_denied(agent: Any) -> None:
-    """A denied file is not written. Of six concurrent calls, only the remaining four run. The log has each once."""
-    agent.install()
+    """A denied file is not written. A denial in blank words denies, too: Codex would run the call. Behind a text that
+    the user's shell prints as it starts, an agent would not find the hook's answer, and run the call. Of six
+    concurrent calls, only the remaining four run. The log has each once.
+    """
+    for name in (".bashrc", ".bash_profile", ".profile"):
+        (agent.home / name).write_text("echo Welcome\n")
+    agent.install(policy=POLICY + BLANK)
     done, never = agent.cwd / "done", agent.cwd / "secret"
     results = agent.run(
         [agent.shell(f"echo one > {done} && echo two")],
         [agent.shell("echo a && git push")],
+        [agent.shell(f"touch {never}; curl x")],
         [agent.write(never)],
         [agent.shell(f"touch {agent.cwd}/f{n}") for n in range(6)],
     )
@@ -315,18 +324,18 @@ def test_allowed_calls_run_and_a_push_or_a_call_beyond_the_limit_is_denied(agent
     assert [name for name in agent.offered() if CLIENTS[agent.name].tool(name) is None] == []
     assert "Leave pushing to a person." in results
     assert "Not there." in results
+    assert "is not available in this context" in results
     assert not never.exists()
     assert "deny-1" not in results
     assert len(list(agent.cwd.glob("f*"))) == 4
     types = recorded(
         agent.store, "tool_call_requested", "tool_call_denied", "tool_call_completed", "tool_call_failed"
     )
-    assert types[:6] == [
+    assert types[:8] == [
         *("tool_call_requested", "tool_call_completed"),
-        *("tool_call_requested", "tool_call_denied"),
-        *("tool_call_requested", "tool_call_denied"),
+        *(["tool_call_requested", "tool_call_denied"] * 3),
     ]
-    assert Counter(types[6:]) == {"tool_call_requested": 6, "tool_call_completed": 4, "tool_call_denied": 2}
+    assert Counter(types[8:]) == {"tool_call_requested": 6, "tool_call_completed": 4, "tool_call_denied": 2}
     if agent.name != "opencode":  # it may be gone before its plugin learns that the session is idle
         assert (
             recorded(agent.store, "tool_call_completed", "tool_call_denied", "run_completed")[-1] == "run_completed"
@@ -360,64 +369,57 @@ def test_a_call_that_needs_approval_waits_for_an_answer_from_elsewhere(agent: An
     assert recorded(agent.store, *kinds) == list(kinds)
 
 
+DENIED, COMPLETED, FAILED = "tool_call_denied", "tool_call_completed", "tool_call_failed"
+PORTABLE = """
+name: p
+on_violation: deny
+tool_rules: [{deny: [task, mcp__pay__write, {tool: write, where: [{path: $.content, contains: x}]}]}]
+rules: [{type: before, first: bash, then: mcp__pay__fail}]
+"""
+
+
 @pytest.mark.parametrize("agent", NPM, indirect=True)
-@pytest.mark.parametrize(("policy", "calls", "outcomes"), [
-    ("tool_rules: [{deny: [task, {tool: write, where: [{path: $.content, contains: x}]}]}]", "task write",
-        "denied denied"),
-    ("tool_rules: [{deny: [mcp__pay__write]}]", "mcp__pay__write mcp__pay__add", "denied completed"),
-    ("rules: [{type: before, first: bash, then: write}]", "bash write", "failed denied"),
-], ids=["portable names", "a server's tool", "a command that fails"])  # fmt: skip
-def test_one_policy_matches_the_tools_and_the_failures_of_each_agent(
-    agent: Any, policy: str, calls: str, outcomes: str
-) -> None:
+def test_one_policy_matches_the_tools_and_the_failures_of_each_agent(agent: Any) -> None:
     """A subagent does not start, and a file whose content a rule denies is not written. Policies say
     `mcp__server__tool`. A rule that needs a command's success is not satisfied by its failure.
     """
-    agent.install(policy=f"{{name: p, on_violation: deny, {policy}}}")
-    tool = agent.serve("pay", SERVER)
-    given = {
-        "task": agent.task("touch a"),
-        "write": agent.write(agent.cwd / "never"),
-        "bash": agent.shell("echo tested; exit 3"),
-        "mcp__pay__write": (tool, {"path": str(agent.cwd / "never")}),
-        "mcp__pay__add": (tool.replace("write", "add"), {"a": 1, "b": 2}),
-    }
-    agent.run(*([given[call]] for call in calls.split()))
+    agent.install(policy=PORTABLE)
+    tool, never = agent.serve("pay", SERVER), agent.cwd / "never"
+    agent.run(
+        [agent.task("touch a")],
+        [agent.write(never)],
+        [(tool, {"path": str(never)})],
+        [(tool.replace("write", "add"), {"a": 1, "b": 2})],
+        [agent.shell("echo tested; exit 3")],
+        [(tool.replace("write", "fail"), {})],
+    )
 
     assert list(agent.cwd.iterdir()) == []
-    ends = recorded(agent.store, *(f"tool_call_{end}" for end in ("denied", "completed", "failed")))
-    assert ends == [f"tool_call_{end}" for end in outcomes.split()]
+    assert recorded(agent.store, DENIED, COMPLETED, FAILED) == [*([DENIED] * 3), COMPLETED, FAILED, DENIED]
 
 
 def test_a_servers_tool_and_a_command_have_the_same_output_in_each_agent(agent: Any) -> None:
-    """A server's is its structured content, or else its text; a command's is what it printed."""
+    """A server's is its structured content, or else its text; a command's is what it printed. Consecutive failures
+    count before the next call of any tool; here a server's tool reports an error.
+    """
     prior = [
         *("{prior: mcp__pay__add, output: [{path: $.sum, equals: 3}]}",),
         *("{prior: mcp__pay__write, output: [{path: $, equals: wrote it}]}",),
         *("{prior: bash, output: [{path: $, regex: '^said\\s*$'}]}",),
     ]
     rule = f"{{type: precondition, tool: write, requires: [{', '.join(prior)}]}}"
-    agent.install(policy=f"{{name: p, on_violation: deny, rules: [{rule}]}}")
+    breaker = "{type: circuit_breaker, consecutive: 2}"
+    agent.install(policy=f"{{name: p, on_violation: deny, rules: [{rule}, {breaker}]}}")
     tool = agent.serve("pay", SERVER)
-    made = agent.cwd / "made"
+    made, failing = agent.cwd / "made", tool.replace("write", "fail")
     agent.run(
         [(tool.replace("write", "add"), {"a": 1, "b": 2})], [(tool, {"path": str(made)})],
         [agent.shell("echo said")], [agent.write(agent.cwd / "last")],
+        [(failing, {})], [(failing, {})], [agent.write(agent.cwd / "never")],
     )  # fmt: skip
 
-    assert recorded(agent.store, "tool_call_denied", "tool_call_completed") == ["tool_call_completed"] * 4
-    assert (agent.cwd / "last").exists()
-
-
-def test_consecutive_failures_count_before_the_next_call(agent: Any) -> None:
-    """Of any tool; here a server's tool reports an error."""
-    agent.install(policy="{name: p, on_violation: deny, rules: [{type: circuit_breaker, consecutive: 2}]}")
-    tool = agent.serve("pay", SERVER).replace("write", "fail")
-    agent.run([(tool, {})], [(tool, {})], [agent.write(agent.cwd / "never")])
-
-    failed, denied = "tool_call_failed", "tool_call_denied"
-    assert recorded(agent.store, failed, denied) == [failed, failed, denied]
-    assert not (agent.cwd / "never").exists()
+    assert recorded(agent.store, DENIED, COMPLETED, FAILED) == [*([COMPLETED] * 4), FAILED, FAILED, DENIED]
+    assert sorted(path.name for path in agent.cwd.iterdir()) == ["last", "made"]
 
 
 @pytest.mark.parametrize("broken", ["policy", "python"])
@@ -448,21 +450,12 @@ def test_a_call_that_needs_approval_does_not_run_where_nobody_is_asked(agent: An
     assert "tool_approval_requested" in recorded(agent.store)
 
 
-def test_a_denial_in_blank_words_denies(agent: Any) -> None:
-    """Codex would run the call."""
-    agent.install(policy='{name: p, on_violation: deny, tool_rules: [{deny: [bash], tell_model: " \\n"}]}')
-    results = agent.run([agent.shell(f"touch {agent.cwd}/never")])
-
-    assert list(agent.cwd.iterdir()) == []
-    assert "is not available in this context" in results
-
-
-@pytest.mark.parametrize("how", ["exit 1", "kill -s PIPE $$"])
-def test_a_hook_that_ends_without_a_word_denies(agent: Any, how: str) -> None:
-    """Also if it has not read its input, which may be more than a pipe holds."""
+def test_a_hook_that_ends_without_a_word_denies(agent: Any) -> None:
+    """By a signal or by itself, in turn. Also if it has not read its input, which may be more than a pipe holds."""
     agent.install()
     path, ends = settings_path(user=True, folder=agent.cwd, client=CLIENTS[agent.name]), agent.root / "ends"
-    ends.write_text(f"#!/bin/sh\n{how}\n")
+    log = agent.root / "log"
+    ends.write_text(f"#!/bin/sh\necho >> {log}\n[ $(($(wc -l < {log}) % 2)) = 0 ] || kill -s PIPE $$\nexit 1\n")
     ends.chmod(0o755)
     if agent.name == "opencode":
         path.write_text(path.read_text().replace(sys.executable, str(ends)))
@@ -473,15 +466,18 @@ def test_a_hook_that_ends_without_a_word_denies(agent: Any, how: str) -> None:
         path.write_text(json.dumps(settings))
     if agent.name == "codex":
         codex_trust.trust(agent.cwd, path)
-    calls = [agent.shell(f"touch {agent.cwd}/short"), agent.shell(f"touch {agent.cwd}/long # {'x' * 66_000}")]
+    comments = ["", "", *["x" * 66_000] * 2]
+    calls = [agent.shell(f"touch {agent.cwd}/f{n} # {comment}") for n, comment in enumerate(comments)]
     with suppress(IndexError, subprocess.CalledProcessError):
         if agent.name == "codex":
             agent.run(*([call] for call in calls))
         else:
             agent.api.otherwise = [{"calls": [call]} for call in calls]
-            agent.started(*agent.words, "go")
+            for _ in range(2 if agent.name == "opencode" else 1):  # its prompt is denied, too
+                agent.started(*agent.words, "go")
 
     assert list(agent.cwd.iterdir()) == []
+    assert len(log.read_text()) == (2 if agent.name == "opencode" else 4)
 
 
 def test_status_says_whether_hooks_work(agent: Any, capsys: pytest.CaptureFixture[str]) -> None:
@@ -916,16 +912,6 @@ def test_an_mcp_server_of_a_trusted_folder_starts_without_a_hook(agent: Any) -> 
     assert made.exists()
     assert "MCP servers" in " ".join(CLIENTS[agent.name].fails_open)
     assert recorded(agent.store, "tool_call_requested") == ["tool_call_requested"]
-
-
-def test_a_users_shell_that_prints_as_it_starts_hides_no_denial(agent: Any) -> None:
-    """Behind such a text, an agent would not find the hook's answer, and run the call."""
-    agent.install()
-    for name in (".bashrc", ".bash_profile", ".profile"):
-        (agent.home / name).write_text("echo Welcome\n")
-    agent.run([agent.write(agent.cwd / "secret")])
-
-    assert list(agent.cwd.iterdir()) == []
 
 
 @pytest.mark.parametrize("agent", ["gemini"], indirect=True)
