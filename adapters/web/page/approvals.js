@@ -166,8 +166,21 @@ export class Card {
     this.state = state;
     this.pill.classList.toggle("lost", approval.lost);
     fill(this.pill, state);
-    const closed = unanswerable(approval, this.me);
-    fill(this.foot, closed ? h("p", { class: "soft" }, closed) : this.form);
+    const why = unanswerable(approval, this.me);
+    if (why) this.leave(() => fill(this.foot, h("p", { class: "soft" }, why)));
+    else fill(this.foot, this.form);
+  }
+
+  close() {
+    this.leave(() => this.element.remove());
+  }
+
+  /** Takes no answer any more, and does that; while somebody types here, once they stop, as the rest of their words is for no other call. */
+  leave(then) {
+    this.over = true;
+    for (const button of this.form.querySelectorAll("button")) button.disabled = true;
+    if (document.activeElement === this.words) this.words.addEventListener("blur", then, { once: true });
+    else then();
   }
 
   tick() {
@@ -183,7 +196,7 @@ export class Card {
   async answer(answer, scope, like = false) {
     const words = this.words.value.trim() || undefined;
     const { approval_id: id, input_digest: digest } = this.approval;
-    if (this.sent) return;
+    if (this.sent || this.over) return;
     this.sent = true;
     this.report("Sending…");
     try {

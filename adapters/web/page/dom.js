@@ -51,7 +51,7 @@ export function fill(element, ...children) {
   return element;
 }
 
-/** A list that keeps the element of each item that stays, and with it the focus, open details and typed words. */
+/** A list that keeps the element of each item that stays, and with it the focus, open details and typed words. An item that is gone is removed, or closed if it has a way to close. */
 export class Keyed {
   constructor(parent, key, make) {
     Object.assign(this, { parent, key, make, shown: new Map() });
@@ -70,7 +70,7 @@ export class Keyed {
       if (part.element === place) place = place.nextElementSibling;
       else this.parent.insertBefore(part.element, place);
     }
-    for (const part of before.values()) part.element.remove();
+    for (const part of before.values()) part.close ? part.close() : part.element.remove();
     return [...before.values()];
   }
 }

@@ -124,7 +124,7 @@ export class Run {
     this.cancel.hidden = !this.me.roles.includes("stop") || run.ended_seq > 0;
     this.bars.show(limits);
     reportOthers(showCards(this.cards, approvals));
-    this.waiting.hidden = approvals.length === 0;
+    this.waiting.hidden = this.waiting.children.length === 0;
     this.tick();
   }
 

@@ -114,6 +114,31 @@ def test_a_second_tap_does_not_answer_the_next_call(person: Person, site: Site) 
         assert ends(site, event["run_id"])[-1]["type"] == "run_completed"
 
 
+def test_words_for_a_call_that_is_answered_meanwhile_answer_no_other(person: Person, site: Site) -> None:
+    """Another person is first, and the next call's card comes: a letter is a key of the page, and a blank presses the
+    button that has the focus. The card stays until its words are left.
+    """
+    call = "  - {call: write, input: {path: a.txt, content: one}}\n"
+    with going(site, f"tools: [write]\nsteps:\n{call}{call}", POLICY) as process, web_server.waits(process) as event:
+        tab = person.opens("#/approvals")
+        tab.get_by_label("Note").focus()
+        tab.keyboard.type("he has ")
+        [first] = site.get("/api/approvals")["approvals"]
+        answer = {"answer": "grant", "input_digest": first["input_digest"]}
+        assert site.ask("POST", f"/api/approvals/{first['approval_id']}/answer", token=BEN, body=answer).status == 200
+        expect(tab.get_by_text("write was approved by ben.")).to_be_visible()
+        expect(tab.get_by_role("article")).to_have_count(2)
+        tab.keyboard.type("a a problem")
+        tab.keyboard.press("Control+Enter")
+        [second] = site.get("/api/approvals")["approvals"]
+        tab.get_by_role("heading", level=1).click()
+        expect(tab.get_by_role("article")).to_have_count(1)
+        tab.get_by_role("button", name="Approve").click()
+        assert ends(site, event["run_id"])[-1]["type"] == "run_completed"
+
+    assert second["approval_id"] != first["approval_id"]
+
+
 def test_cards_that_move_again_stay_still_for_as_long(person: Person) -> None:
     """The delay is counted from the last move, not the first."""
     tab = person.opens("#/approvals")
