@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from .words import NAME, NUMBER, Shell, Word, split
+from .words import INTEGER, NAME, NUMBER, Shell, Word, split
 
 _SHELLS_OWN = re.compile(
     r"PATH|ENV|BASH.*|SHELLOPTS|PS[0-4]|PROMPT.*|POSIXLY_CORRECT|(S?RANDOM|SECONDS|LINENO|OPTIND|HISTCMD)|EPOCH.*|E?UID"
@@ -249,7 +249,7 @@ def _is_assigned(word: Word, changes: Callable[[str, str | None], bool], *, spli
 
 def _test(words: Sequence[Word], shell: Shell) -> bool:
     """Whether no word is looked up as a variable, and no expanded word can become the operator for that."""
-    texts = [word.text for word in words]
+    texts = [word.texts[0] if word.texts else None for word in words]
     if "-v" in texts or "-R" in texts:
         return False
     if shell != "bash":  # ksh and zsh evaluate what they compare as numbers
@@ -295,7 +295,9 @@ def _shopt(words: Sequence[Word]) -> bool:
 
 
 def _is_number(word: Word) -> bool:
-    return word.shape == NUMBER if word.text is None else re.fullmatch("[-+]?[0-9]+", word.text) is not None
+    return (
+        word.shape in (NUMBER, INTEGER) if word.text is None else re.fullmatch("[-+]?[0-9]+", word.text) is not None
+    )
 
 
 def _printf(words: Sequence[Word], shell: Shell) -> bool:

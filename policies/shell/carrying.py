@@ -345,21 +345,19 @@ def carries(options: Carries, arguments: Sequence[Word]) -> bool:
         return True
     for n, word in enumerate(arguments):
         is_cluster = options.cluster and n == 0
-        if word.text is None:
+        if not word.texts:
             if is_cluster or (word.could_be_option() and not options.written):
                 return True
         elif word.text == "--" and not re.fullmatch(options.words, "--"):
             return False
-        elif _is_carrying(options, f"-{word.text.removeprefix('-')}" if is_cluster else word.text) or (
-            options.harmless
-            and word.text.startswith("-")
-            and not re.fullmatch(options.harmless, word.text, re.DOTALL)
-        ):
+        elif any(_may_carry(options, f"-{t.removeprefix('-')}" if is_cluster else t) for t in word.texts):
             return True
     return False
 
 
-def _is_carrying(options: Carries, text: str) -> bool:
+def _may_carry(options: Carries, text: str) -> bool:
+    if options.harmless and text.startswith("-") and not re.fullmatch(options.harmless, text, re.DOTALL):
+        return True
     if re.fullmatch(options.words, text, re.DOTALL):
         return True
     name = text.partition("=")[0]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from .builtins import changes_meaning
-from .words import HARMLESS_TARGETS, NAME, NUMBER, Cursor, Word, WordBuilder, literal
+from .words import ANYTHING, HARMLESS_TARGETS, HOME, INTEGER, NAME, NUMBER, PATH, Cursor, Word, WordBuilder, literal
 
 if TYPE_CHECKING:
     from .programs import CommandCollector
@@ -31,7 +31,12 @@ _SIMPLE_ESCAPES = re.compile(r"(?:[^\\]|\\[nt\\'\"])*", re.DOTALL)
 _ARITHMETIC = re.compile(r"[\w\s+\-*/%<>=!&|^~?:,;]+")
 _BEHIND_TILDE = re.compile(r"[\w+.-]*")
 """A user's name, whose home is meant; `+` and `-` are variables."""
-_NUMERIC_PARAMETERS = ("#", "?", "$", "!")
+_SHAPES = {
+    **dict.fromkeys(("$#", "$?", "$$", "$!"), NUMBER),
+    **dict.fromkeys(("$PWD", "${PWD}"), PATH),
+    **dict.fromkeys(("$HOME", "${HOME}"), HOME),
+}
+"""What parameters become that no understood line sets."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -39,13 +44,14 @@ class Scanner(Cursor):
     """Reads one text from left to right.
 
     Args:
-        substitution: reads a command substitution, from behind its `(` to its `)`; True if it has an input.
-        backquoted: reads the text between backquotes.
+        substitution: reads a command substitution, from behind its `(` to its `)`; True if it has an input. It gives
+            the shape of what is printed.
+        backquoted: reads the text between backquotes, as above.
         dynamic: called for each place where the shell runs something unknown.
     """
 
-    substitution: Callable[[bool], None]
-    backquoted: Callable[[str], None]
+    substitution: Callable[[bool], str]
+    backquoted: Callable[[str], str]
     dynamic: Callable[[str, str], None]
 
     def word(self) -> Word:
@@ -105,7 +111,7 @@ class Scanner(Cursor):
         ):
             if char == "~":
                 self.match(_BEHIND_TILDE)
-            builder.add_unknown()
+            builder.add_unknown(PATH if char == "~" else ANYTHING)
         else:
             builder.add(char)
 
@@ -152,8 +158,7 @@ class Scanner(Cursor):
         text = self._up_to("`")
         if "\\" in text or (quoted and ('"' in text or "'" in text)):
             self.fail("write `$(...)` for backquotes with quotes in them")
-        self.backquoted(text)
-        builder.add_unknown(splits=not quoted)
+        self._expanded(builder, self.backquoted(text), quoted=quoted)
 
     def _dollar(self, builder: WordBuilder, *, quoted: bool) -> None:
         """Read what begins with `$`: a quoted text, something that the shell expands, or the character itself."""
@@ -161,15 +166,12 @@ class Scanner(Cursor):
         following = self.text[start + 1 : start + 2]
         if following == "'" and not quoted:
             self._ansi_quoted(builder)
-        elif self._expansion(following, quoted=quoted):
+        elif (shape := self._expansion(following, quoted=quoted)) is not None:
             source = self.text[start : self.pos]
-            modified = self.shell != "bash" and following not in ("(", "{") and self.peek() == ":"
-            if source[1:] in _NUMERIC_PARAMETERS and not modified:
-                builder.add_unknown(NUMBER)
-            elif quoted:
-                builder.add_unknown(single=following == "(" or "@" not in source, opens=modified)
+            if self.shell != "bash" and following not in ("(", "{") and self.peek() == ":":
+                builder.add_unknown(splits=not quoted, opens=True)
             else:
-                builder.add_unknown(splits=True)
+                self._expanded(builder, shape, quoted=quoted, single=following == "(" or "@" not in source)
         elif following == "[" or not following.isascii() or (following == '"' and not quoted):
             self.fail("shells differ in this")
         else:
@@ -178,12 +180,23 @@ class Scanner(Cursor):
             builder.add("$")
             self.pos += 1
 
-    def _expansion(self, following: str, *, quoted: bool) -> bool:
-        """Go past what the shell expands here: `$(...)`, `${...}` or a parameter; False if it is none of them."""
+    def _expanded(self, builder: WordBuilder, shape: str, *, quoted: bool, single: bool = True) -> None:
+        """Add what an expansion becomes: unless it is quoted, blanks split it, and without any text it is no word."""
+        if quoted:
+            builder.add_unknown(shape, single=single)
+        elif shape in (ANYTHING, PATH):
+            builder.add_unknown(splits=True)
+        else:
+            builder.add_unknown(shape, single=False)
+
+    def _expansion(self, following: str, *, quoted: bool) -> str | None:
+        """Go past what the shell expands here: `$(...)`, `${...}` or a parameter, and give the shape of what it
+        becomes; None if it is none of them.
+        """
         start = self.pos
         if following == "(":
-            self._parenthesis(start)
-        elif following == "{":
+            return self._parenthesis(start)
+        if following == "{":
             self._braces(start, quoted=quoted)
         elif _PARAMETER.match(self.text, start + 1):
             self.pos += 1
@@ -191,30 +204,33 @@ class Scanner(Cursor):
             if self.peek() == "[":  # zsh evaluates a subscript, and what is behind an odd sign
                 self.only_bash("$x[")
         else:
-            return False
-        return True
+            return None
+        return _SHAPES.get(self.text[start : self.pos], ANYTHING)
 
-    def _parenthesis(self, start: int) -> None:
+    def _parenthesis(self, start: int) -> str:
         if self.text.startswith("((", start + 1):
             self.pos += 3
             self.arithmetic(start)
-        else:
-            self.pos += 2
-            self.substitution(False)
+            return INTEGER
+        self.pos += 2
+        return self.substitution(False)
 
     def arithmetic(self, start: int) -> None:
         """From behind `((` to behind `))`. Bash evaluates the values of variables, so that they may run commands."""
-        begin, depth = self.pos, 0
+        depth, only_numbers = 0, True
         while self.peek(2) != "))" or depth:
             if self.accept("("):
                 depth += 1
             elif depth and self.accept(")"):
                 depth -= 1
             elif self.peek() == "$":
-                self._dollar(WordBuilder(), quoted=True)
-            elif not self.match(_ARITHMETIC):
+                self._dollar(piece := WordBuilder(), quoted=True)
+                only_numbers = only_numbers and piece.is_number
+            elif (plain := self.match(_ARITHMETIC)) is not None:
+                only_numbers = only_numbers and re.search(r"[^\W\d]", plain[0]) is None
+            else:
                 self.fail("this arithmetic is not understood")
-        if re.search(r"[^\W\d]|\$", self.text[begin : self.pos]):
+        if not only_numbers:
             self.dynamic("the values of variables are evaluated as arithmetic", self.text[start : self.pos + 2])
         self.pos += 2
 

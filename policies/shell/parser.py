@@ -262,17 +262,19 @@ class Grammar:
         check_depth(self._depth + 1)
         return Grammar(text, self._shell, self._collector, self._depth + 1)
 
-    def _backquoted(self, text: str) -> None:
+    def _backquoted(self, text: str) -> str:
         self._check_no_document()
+        at = self._collector.mark()
         self._inner(text).read()
+        return self._collector.printed(at, text)
 
     def _check_no_document(self) -> None:
         if self._redirections.pending:
             self.scan.fail("a here-document before a substitution")
 
-    def _substitution(self, fed: bool) -> None:
+    def _substitution(self, fed: bool) -> str:
         self._check_no_document()
-        at = self._collector.mark()
+        start, at = self.scan.pos, self._collector.mark()
         self._deeper()
         self._substitutions += 1
         self._list()
@@ -281,6 +283,7 @@ class Grammar:
         self._depth -= 1
         if fed:
             self._collector.fed(at)
+        return self._collector.printed(at, self.scan.text[start : self.scan.pos - 1])
 
     def _deeper(self) -> None:
         self._depth += 1
@@ -543,21 +546,30 @@ def parse_line(line: str, shell: Shell = "bash") -> list[LinePart]:
         raise UnjudgeableLineError(f"the command line has more than {MAX_LENGTH:,} characters")
     parts: list[LinePart] = []
     try:
-        _read(line, shell, parts, depth=0)
+        _read(line, shell, parts, depth=0, redefines=_FUNCTIONS.search(_QUOTES.sub("", line)) is not None)
     except RecursionError:
         raise UnjudgeableLineError("the command line is nested too deep") from None
     if not parts:
         raise UnjudgeableLineError("the command line holds no command")
     if any(part.argv[-1:] == ("exec",) and "<" in part.command for part in parts):
-        CommandCollector(parts, shell, lambda nested, its: None).fed(0)
+        CommandCollector(parts, shell, lambda nested, its: None, redefines=True).fed(0)
     return [*parts, *runs_of_written_files(parts)]
 
 
-def _read(line: str, shell: Shell, parts: list[LinePart], depth: int) -> None:
-    """Read one line; lines within it are read one level deeper."""
+_QUOTES = re.compile(r"[\"'\\]")
+_FUNCTIONS = re.compile(r"\(\s*\)|\bfunction\b")
+"""What defines a function, or may, wherever it stands."""
+
+
+def _read(line: str, shell: Shell, parts: list[LinePart], depth: int, *, redefines: bool) -> None:
+    """Read one line; lines within it are read one level deeper. If it `redefines` names, none is a known program."""
     check_depth(depth)
     check_characters(line)
-    collector = CommandCollector(parts, shell, lambda nested, its: _read(nested, its, parts, depth + 1))
+
+    def read(nested: str, its: Shell) -> None:
+        _read(nested, its, parts, depth + 1, redefines=redefines)
+
+    collector = CommandCollector(parts, shell, read, redefines=redefines)
     Grammar(line, shell, collector, depth).read()
 
 

@@ -27,7 +27,21 @@ from .program_options import (
     verb_of,
     written_files,
 )
-from .words import DYNAMIC, HARMLESS_TARGETS, UNSEEN, Shell, Word, check_depth, literal, split
+from .words import (
+    ANYTHING,
+    DYNAMIC,
+    HARMLESS_TARGETS,
+    HASH,
+    NUMBER,
+    PATH,
+    TIME,
+    UNSEEN,
+    Shell,
+    Word,
+    check_depth,
+    literal,
+    split,
+)
 from .wrappers import PREFIXES, UNKNOWN, Nested, Prefix, behind
 
 _SHELLS = """
@@ -302,7 +316,7 @@ def _stranger(arguments: Sequence[Word]) -> list[Nested]:
     """The commands of an unknown program: it may run a command or code among its words, unless they are plain."""
     if not arguments:
         return []
-    plain = all(word.text is not None and _PLAIN_WORD.fullmatch(word.text) for word in arguments)
+    plain = all(word.texts and all(map(_PLAIN_WORD.fullmatch, word.texts)) for word in arguments)
     return [Nested(unknown="it is not a known program, so its words may be a command", among_words=plain)]
 
 
@@ -361,8 +375,8 @@ def _reads_input(arguments: Sequence[Word], *, runs: bool) -> bool:
 
 def _make(arguments: Sequence[Word]) -> list[Nested]:
     """Targets, a folder and variables that are data run nothing unknown; other variables and files do."""
-    targets = re.compile(r"[\w./%-]+")
-    alone = re.compile(r"-[BijklnqsS]*[0-9]*|--(silent|dry-run|keep-going|always-make|no-print-directory)")
+    targets = re.compile(r"[\w./%-]*")
+    alone = re.compile(r"-[BijklnqsS]*-?[0-9]*|--(silent|dry-run|keep-going|always-make|no-print-directory)")
     rest = list(arguments)
     while rest:
         word = rest.pop(0)
@@ -371,9 +385,7 @@ def _make(arguments: Sequence[Word]) -> list[Nested]:
             word = rest.pop(0)
         elif re.fullmatch("[A-Z_]+=[\\w./:-]*", word.text or "") and not changes_program_meaning(name, value):
             continue
-        if word.text is None or not (
-            alone.fullmatch(word.text) if word.text.startswith("-") else targets.fullmatch(word.text)
-        ):
+        if not word.texts or not all((alone if t.startswith("-") else targets).fullmatch(t) for t in word.texts):
             return UNKNOWN
     return []
 
@@ -403,17 +415,46 @@ class LinePart(msgspec.Struct, frozen=True, kw_only=True):
     stranger: bool = False
 
 
-class CommandCollector:
-    """Collects the parts of a line for a shell in the list `parts`; `read` reads a nested line for that shell."""
+_REVISION = r"[A-Za-z@][\w@^~./-]*"
+_PRINTS = (
+    (
+        re.compile(
+            r"nproc( --all)?|getconf _NPROCESSORS_ONLN|sysctl -n hw\.(n|logical|physical)cpu|id -[ug]|date \+%s"
+        ),
+        NUMBER,
+    ),
+    (re.compile(rf"git (rev-parse( --short)? HEAD|merge-base {_REVISION} {_REVISION})"), HASH),
+    (re.compile(r"date (-u )?\+(%[YmdHMSFjy][._-]?)+"), TIME),
+    (re.compile("pwd|git rev-parse --show-toplevel"), PATH),
+)
+"""The shape of what commands print, which may also be nothing."""
 
-    def __init__(self, parts: list[LinePart], shell: Shell, read: Callable[[str, Shell], None]) -> None:
+
+class CommandCollector:
+    """Collects the parts of a line for a shell in the list `parts`; `read` reads a nested line for that shell. If the
+    line `redefines` names, it is not known what a command prints.
+    """
+
+    def __init__(
+        self, parts: list[LinePart], shell: Shell, read: Callable[[str, Shell], None], *, redefines: bool
+    ) -> None:
         self._parts = parts
         self._shell: Shell = shell
         self._read = read
+        self._redefines = redefines
 
     def mark(self) -> int:
         """How many parts were collected."""
         return len(self._parts)
+
+    def printed(self, at: int, text: str) -> str:
+        """The shape of what the text of a substitution prints, whose parts were collected since `at`."""
+        command = text.removesuffix(" 2>/dev/null").strip()
+        if len(self._parts) != at + 1 or self._redefines or "<" in command or ">" in command:
+            return ANYTHING
+        part = self._parts[at]
+        is_whole = part.command in (command, text.strip()) and part.exact and command.startswith(part.name)
+        return next((s for printed, s in _PRINTS if is_whole and printed.fullmatch(" ".join(part.argv))), ANYTHING)
 
     def command(self, words: Sequence[Word], source: str, *, at: int) -> None:
         """Add a simple command before the parts collected since `at`."""

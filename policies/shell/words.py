@@ -17,6 +17,15 @@ DYNAMIC = "dynamic"
 ANYTHING = "(?s:.*)"
 NUMBER = "[0-9]*"
 """What `$?`, `$#`, `$$` and `$!` become."""
+INTEGER = "-?[0-9]+"
+HASH = "[0-9A-Za-z]*"
+TIME = "([0-9][0-9._-]*)?"
+PATH = "([/~](?s:.*))?"
+HOME = r"(/\S*)?"
+_FIRST = {**dict.fromkeys((PATH, HOME), "/"), **dict.fromkeys((NUMBER, HASH, TIME), "0")}
+_STANDING = {**dict.fromkeys((NUMBER, HASH, TIME), ("0", "")), INTEGER: ("0", "-1")}
+"""Texts that stand for all others of their shape, in which nothing is that a shell expands or splits at."""
+_MOST_SAMPLES = 16
 
 
 class Word(msgspec.Struct, frozen=True):
@@ -26,9 +35,10 @@ class Word(msgspec.Struct, frozen=True):
         source: the word as written.
         text: what the program gets; None if the shell expands it.
         shape: a regular expression for each of the words it becomes.
-        start: the known start of each of them.
+        start: the known start of each of them, if it is not empty.
         single: whether it becomes exactly one word.
         is_array: whether it gives an array its elements: `x=(a b)`.
+        samples: texts that stand for all that it becomes, where no more than numbers, hashes and times are unknown.
     """
 
     source: str
@@ -37,6 +47,12 @@ class Word(msgspec.Struct, frozen=True):
     start: str = ""
     single: bool = True
     is_array: bool = False
+    samples: tuple[str, ...] = ()
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """What the program gets, or texts that stand for it; none if it is not known."""
+        return self.samples if self.text is None else (self.text,)
 
     @property
     def shown(self) -> str:
@@ -51,8 +67,9 @@ class Word(msgspec.Struct, frozen=True):
 
     def could_be_option(self) -> bool:
         """Whether one of the words it becomes can start with a dash."""
-        start = self.start if self.text is None else self.text or "."
-        return start[:1] in ("", "-")
+        if self.texts:
+            return any(text.startswith("-") for text in self.texts)
+        return self.start[:1] in ("", "-")
 
 
 HARMLESS_TARGETS = ("-", "/dev/null", "/dev/stdout", "/dev/stderr")
@@ -76,18 +93,32 @@ class WordBuilder:
     """Puts a word together, piece by piece."""
 
     def __init__(self) -> None:
+        self.samples: tuple[str, ...] = ("",)
+        """Texts that stand for all that it has become so far; none if something else of it is unknown."""
         self._shapes: list[str] = []
-        self._texts: list[str] = []
-        self._start: str | None = None
-        self._exact = True
+        self._starts: list[str] = []
+        self._text: str | None = ""
         self._single = True
         self._splits = False
+        self._may_be_empty = True
+        self._may_vanish = False
         self._is_open = False
+
+    @property
+    def is_number(self) -> bool:
+        """Whether no piece of it is known, and each becomes a number."""
+        return all(shape in (NUMBER, INTEGER) for shape in self._shapes)
 
     def add(self, text: str) -> None:
         """A piece whose text is known."""
-        self._texts.append(text)
+        if self._text is not None:
+            self._text += text
+        elif self._may_be_empty and text:
+            self._starts.append(text)
+            self._may_be_empty = False
+        self._may_vanish = False
         self._shapes.append(ANYTHING if self._is_open else re.escape(text))
+        self.samples = () if self._is_open else tuple(sample + text for sample in self.samples)
 
     def add_unknown(
         self, shape: str = ANYTHING, *, single: bool = True, splits: bool = False, opens: bool = False
@@ -95,20 +126,32 @@ class WordBuilder:
         """A piece that the shell expands; with `splits`, blanks in it end the word, and one that `opens` may give the
         text behind it another meaning.
         """
-        if self._exact:
-            self._start = "".join(self._texts) or ("0" if shape == NUMBER else "")
-        self._exact = False
-        self._single = self._single and single and not splits
+        standing = _STANDING.get(shape, ())
+        if self._text:
+            self._starts.append(self._text)
+            self._may_be_empty = False
+        self._text = None
+        if self._may_be_empty:
+            self._starts.append(_FIRST.get(shape, ""))
+            self._may_be_empty = shape != INTEGER
+        if shape not in (ANYTHING, PATH) and not single:
+            self._may_vanish = self._may_vanish or not self._shapes
+        else:
+            self._single = self._single and single and not splits
         self._splits = self._splits or splits
         self._is_open = self._is_open or opens
         self._shapes.append(shape)
+        samples = [] if opens else [sample + text for sample in self.samples for text in standing]
+        self.samples = tuple(samples) if len(samples) <= _MOST_SAMPLES else ()
 
     def build(self, source: str) -> Word:
-        if self._exact:
-            return Word(source, text := "".join(self._texts), re.escape(text), text)
+        if self._text is not None:
+            return Word(source, self._text, re.escape(self._text), self._text)
         if self._splits:
             return Word(source, None, single=False)
-        return Word(source, None, "".join(self._shapes), self._start or "", self._single)
+        start = self._starts[0] if len({start[:1] for start in self._starts}) == 1 else ""
+        single = self._single and not self._may_vanish
+        return Word(source, None, "".join(self._shapes), start, single, samples=self.samples)
 
 
 Shell: TypeAlias = Literal["bash", "sh"]
