@@ -7,6 +7,7 @@ import { beginning, capitalized, duration, moment } from "./format.js";
 import { terms } from "./parts.js";
 
 const SECOND_TAP_MS = 600;
+const pathOf = (id) => `/api/approvals/${encodeURIComponent(id)}`;
 
 export class Approvals {
   title = "Approvals";
@@ -32,14 +33,24 @@ export class Approvals {
 
   async refresh() {
     const turn = (this.turn = {});
-    const found = await getExact("/api/approvals");
+    const found = await this.waiting();
     if (turn !== this.turn) return;
     const held = this.list.contains(document.activeElement) ? this.index(document.activeElement) : -1;
     reportOthers(showCards(this.cards, found.approvals).filter((card) => card.approval.approval_id !== this.id));
     if (held >= 0 && document.activeElement === document.body) this.focus(Math.min(held, this.list.children.length - 1));
-    fill(this.count, found.total > found.approvals.length ? `the oldest ${found.approvals.length} of ${found.total} waiting` : `${found.total} waiting`);
+    fill(this.count, found.total > found.approvals.length ? `${found.approvals.length} of ${found.total} waiting` : `${found.total} waiting`);
     this.nothing.hidden = found.total > 0;
     if (this.id) await this.lead();
+  }
+
+  /** What waits, up to a page of it, and what the link leads to, also if it is not on that page. */
+  async waiting() {
+    const found = await getExact("/api/approvals");
+    const all = found.total <= found.approvals.length;
+    if (!this.id || all || found.approvals.some((each) => each.approval_id === this.id)) return found;
+    const own = await getExact(pathOf(this.id)).catch(() => null);
+    if (own?.state === "requested" && !own.ran) found.approvals.push(own);
+    return found;
   }
 
   /** Shows the card that the link names, or what became of its approval. */
@@ -101,7 +112,7 @@ export function showCards(cards, approvals) {
 
 /** What became of an approval, and who answered it. */
 async function outcome(id) {
-  const { call, state, outcome: word, answered_by: by } = await get(`/api/approvals/${encodeURIComponent(id)}`);
+  const { call, state, outcome: word, answered_by: by } = await get(pathOf(id));
   if (state === "withdrawn" && by) return [h("code", {}, call.name), ` was withdrawn before the run took up ${by}'s answer.`];
   const what = { requested: "is not in this list", expired: word }[state] ?? `was ${word}`;
   return [h("code", {}, call.name), ` ${what}${by ? ` by ${by}` : ""}.`];
@@ -200,7 +211,7 @@ export class Card {
     this.sent = true;
     this.report("Sending…");
     try {
-      const { outcome: done } = await post(`/api/approvals/${encodeURIComponent(id)}/answer`, {
+      const { outcome: done } = await post(`${pathOf(id)}/answer`, {
         answer,
         input_digest: digest,
         reason: words,

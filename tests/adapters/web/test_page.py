@@ -114,6 +114,19 @@ def test_a_second_tap_does_not_answer_the_next_call(person: Person, site: Site) 
         assert ends(site, event["run_id"])[-1]["type"] == "run_completed"
 
 
+def test_a_link_to_a_call_behind_many_others_shows_its_card(person: Person, site: Site) -> None:
+    """The list has the oldest hundred; a notification may be about any."""
+    with waiting(site) as run_id:
+        approval_id = f"{run_id}.1"
+        tab = person.opens()
+        tab.route("**/api/approvals", lambda route: route.fulfill(json={"approvals": [], "total": 101}))
+        tab.evaluate("id => { location.hash = `#/approvals/${id}` }", approval_id)
+        expect(tab.get_by_text("1 of 101 waiting")).to_be_visible()
+        expect(tab.get_by_role("article")).to_be_focused()
+        tab.get_by_role("button", name="Approve").click()
+        assert ends(site, run_id)[-1]["type"] == "run_completed"
+
+
 def test_words_for_a_call_that_is_answered_meanwhile_answer_no_other(person: Person, site: Site) -> None:
     """Another person is first, and the next call's card comes: a letter is a key of the page, and a blank presses the
     button that has the focus. The card stays until its words are left.
