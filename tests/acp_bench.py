@@ -71,12 +71,12 @@ class ModelAPI:
     The script is in the prompt, as `scene-HEX-end` with the hexadecimal of a JSON list of replies: {"text"} and/or
     {"calls": [[name, arguments], ...]}, "used": [in, out], "endless"; or {"status"}, an HTTP error. The conversation
     determines the next reply; after the last comes {"text": "end"}. A request that offers no tools gets {"text":
-    "title"}; `requests` has every other. `otherwise` are the replies to prompts without a script.
+    "title"}; `requests` has every other. `otherwise` are the replies to prompts without a script, or functions of the request.
     """
 
     def __init__(self) -> None:
         self.requests: list[dict[str, Any]] = []
-        self.otherwise: list[dict[str, Any]] = []
+        self.otherwise: list[Any] = []
         self._numbers = itertools.count(1)
         self._server = loopback.Server(self._answer)
         self.url = self._server.url
@@ -94,7 +94,8 @@ class ModelAPI:
             if message["role"] == "user" and (found := _SCENE.findall(json.dumps(message))):
                 replies, given = json.loads(bytes.fromhex(found[-1])), 0
             given += message["role"] in ("assistant", "model")
-        return replies[given] if given < len(replies) else {"text": "end"}
+        reply = replies[given] if given < len(replies) else {"text": "end"}
+        return reply(request) if callable(reply) else reply
 
     def _answer(self, request: loopback.Exchange) -> None:
         if request.method != "POST":

@@ -780,10 +780,11 @@ def test_a_resumed_session_keeps_its_counts(agent: Any) -> None:
     assert recorded(agent.store, "session_created", "run_started") == ["session_created", *(["run_started"] * 2)]
 
 
-@pytest.mark.parametrize("agent", ["codex", "opencode"], indirect=True)
 def test_a_session_that_is_compacted_keeps_its_counts(agent: Any) -> None:
-    """In the same run: what the agent tells its model then is no prompt."""
-    agent.install(policy="{name: p, on_violation: deny, limits: {max_tool_calls: {max: 2, action: deny}}}")
+    """In the same run: what the agent tells its model then is no prompt. Gemini CLI compacts what came before one."""
+    scope = ", scope: session" if agent.name == "gemini" else ""
+    limit = f"max_tool_calls: {{max: 2, action: deny{scope}}}"
+    agent.install(policy=f"{{name: p, on_violation: deny, limits: {{{limit}}}}}")
     calls = [agent.shell(f"touch f{number}") for number in range(4)]
     if agent.name == "codex":
         agent.config = ("-c", "model_auto_compact_token_limit=1000")
@@ -791,6 +792,27 @@ def test_a_session_that_is_compacted_keeps_its_counts(agent: Any) -> None:
             agent.api.reply(agent.api.shell(f"c{number}", f"touch f{number}"), used=(5000, 20))
         agent.run()
         compacted = "Another language model started to solve this problem" in json.dumps(agent.api.requests)
+    elif agent.name == "gemini":
+        agent.run(calls[:1])
+        settings = agent.home / ".gemini" / "settings.json"
+        given = json.loads(settings.read_text())
+        settings.write_text(json.dumps({**given, "model": {**given["model"], "compressionThreshold": 1e-6}}))
+        agent.started(*RESUMES[agent.name], agent.prompt(tuple([call] for call in calls[1:])))
+        compacted = agent.api.requests[-1]["contents"][0]["parts"][-1] == {"text": "title"}
+    elif agent.name == "copilot":
+        agent.env |= {
+            f"COPILOT_PROVIDER_MAX_{of}_TOKENS": most for of, most in (("PROMPT", "20000"), ("OUTPUT", "900"))
+        }
+        todo = iter(calls)
+
+        def reply(request: dict[str, Any]) -> dict[str, Any]:
+            summary = "write the summary now" in json.dumps(request["messages"][-1])
+            call = None if summary else next(todo, None)
+            return {"calls": [call], "used": (19_000, 20)} if call else {"text": "It touched a file."}
+
+        agent.api.otherwise = [reply] * 9
+        agent.started(*agent.words, "go")
+        compacted = "It touched a file." in json.dumps(agent.api.requests[-1]["messages"][:-1])
     else:
         agent.api.otherwise = [{}, *({"calls": [call]} for call in calls[1:])]
         agent.started(*agent.words, str(acp_bench.scene({"calls": calls[:1], "used": (500_000, 20)})))
@@ -798,7 +820,8 @@ def test_a_session_that_is_compacted_keeps_its_counts(agent: Any) -> None:
 
     assert compacted
     assert sorted(file.name for file in agent.cwd.iterdir()) == ["f0", "f1"]
-    assert recorded(agent.store, "run_started", "tool_call_denied")[:2] == ["run_started", "tool_call_denied"]
+    starts = ["run_started"] * (2 if scope else 1)
+    assert recorded(agent.store, "run_started", "tool_call_denied") == [*starts, *(["tool_call_denied"] * 2)]
 
 
 @only_codex
