@@ -368,6 +368,29 @@ def test_a_codex_call_that_the_user_interrupts_has_ended(client: Any, tmp_path: 
     end_daemons(at.store)
 
 
+@pytest.mark.parametrize("client", ["codex"], indirect=True)
+def test_a_fork_of_codex_is_a_new_session_in_which_budgets_go_on(client: Any, tmp_path: Path) -> None:
+    """As the page says. The usage that its log copies from the other one does not count again."""
+    limit, budget = (
+        "max_tool_calls: {max: 1, scope: session, action: deny}",
+        "max_tool_calls: 2, window: 5h, action: deny",
+    )
+    at = installed(client, tmp_path, f"{{name: p, limits: {{{limit}}}, budgets: [{{name: b, {budget}}}]}}")
+    at.prompts("cp /dev/null f0", "cp /dev/null f1")
+    until_recorded(at, "run_completed")
+    at.terminal.close()
+    client.command = [*client.command, "fork", "--last"]
+    at = AtTheTerminal(client, at.store)
+    at.prompts("cp /dev/null f2", "cp /dev/null f3")
+    until_recorded(at, "run_completed", 2)
+    at.terminal.close()
+    end_daemons(at.store)
+
+    assert sorted(file.name for file in client.cwd.glob("f*")) == ["f0", "f2"]
+    assert recorded(at.store, "session_created", "session_resumed") == ["session_created"] * 2
+    assert len(recorded(at.store, "token_usage_updated")) == 6
+
+
 @pytest.mark.parametrize(("client", "cancels"), [
     ("codex", False), ("codex", True), ("codex-scripts", False), ("codex-scripts", True),
 ], indirect=["client"])  # fmt: skip
@@ -450,10 +473,10 @@ def installed(client: Any, root: Path, policy: str) -> AtTheTerminal:
     return AtTheTerminal(client, store)
 
 
-def until_recorded(at: AtTheTerminal, type: str) -> None:
-    """Wait until the store has such an event."""
+def until_recorded(at: AtTheTerminal, type: str, number: int = 1) -> None:
+    """Wait until the store has so many such events."""
     deadline = time.monotonic() + PATIENCE_S
-    while not recorded(at.store, type):
+    while len(recorded(at.store, type)) < number:
         assert time.monotonic() < deadline, at.terminal.text
         at.terminal.shows("")
 
