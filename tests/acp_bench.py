@@ -71,7 +71,8 @@ class ModelAPI:
     The script is in the prompt, as `scene-HEX-end` with the hexadecimal of a JSON list of replies: {"text"} and/or
     {"calls": [[name, arguments], ...]}, "used": [in, out], "endless"; or {"status"}, an HTTP error. The conversation
     determines the next reply; after the last comes {"text": "end"}. A request that offers no tools gets {"text":
-    "title"}; `requests` has every other. `otherwise` are the replies to prompts without a script, or functions of the request.
+    "title"}; `requests` has every other. `otherwise` are the replies to prompts without a script,
+    or functions of the request.
     """
 
     def __init__(self) -> None:

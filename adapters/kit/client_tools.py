@@ -50,11 +50,21 @@ def _servers(name: str) -> Tool:
 
 
 _NO_PORTABLE_NAME = """
-    AskUserQuestion BashOutput CronDelete CronList EnterPlanMode EnterWorktree ExitPlanMode ExitWorktree KillShell
-    ListAgents ListMcpResourcesTool PushNotification ReadMcpResourceDirTool ReadMcpResourceTool ReportFindings
-    ScheduleWakeup SendMessage SetGoal Skill SlashCommand TaskCreate TaskGet TaskList TaskOutput TaskStop TaskUpdate
-    TodoWrite ToolSearch WaitForMcpServers
+    AskUserQuestion CronDelete CronList EnterPlanMode EnterWorktree ExitPlanMode ExitWorktree PushNotification
+    ReportFindings ScheduleWakeup SendMessage Skill SlashCommand TaskCreate TaskGet TaskList TaskUpdate TodoWrite
+    ToolSearch WaitForMcpServers
 """
+_OTHER_NAMES: Final = {
+    "ListAgents": ("ListPeers",),
+    "ListMcpResourcesTool": ("ListMcpResources",),
+    "ReadMcpResourceDirTool": ("ReadMcpResourceDir",),
+    "ReadMcpResourceTool": ("ReadMcpResource",),
+    "SendUserMessage": ("Brief",),
+    "SetGoal": ("ProposeGoal",),
+    "TaskOutput": ("AgentOutputTool", "BashOutput", "BashOutputTool"),
+    "TaskStop": ("KillBash", "KillShell"),
+}
+"""Tools by the other names that a model may call them by, or that they had before; hooks have one name of each."""
 # No `isolation`, which nobody understands: with `remote` a subagent works where no hook runs.
 _AGENT = ("prompt", "description", "subagent_type", "model", "effort", "run_in_background")
 _SHELL = ("command", "timeout", "description", "run_in_background", "dangerouslyDisableSandbox")
@@ -68,6 +78,7 @@ def _in_part(name: str, act: str, unclear: str, *takes: str) -> Tool:
 CLAUDE_TOOLS: Final[tuple[Tool, ...]] = (
     tool("Bash", "bash", *_SHELL),
     _in_part("PowerShell", "bash", *_SHELL),
+    replace(_in_part("REPL", "bash", "code", "command"), synonyms=("Eval",)),
     Tool(
         name="Monitor",
         acts_where={"bash": ("$.command",), "fetch": ("$.ws",)},
@@ -87,9 +98,18 @@ CLAUDE_TOOLS: Final[tuple[Tool, ...]] = (
     tool("WebSearch", "web_search", "query", "allowed_domains", "blocked_domains"),
     tool("Agent", "task", *_AGENT),
     tool("Task", "task", *_AGENT),
-    tool("Workflow", "task", "name", "args", "resumeFromRunId", prompt=("$.script", "$.scriptPath", "$.name")),
+    tool(
+        "Workflow",
+        "task",
+        "name",
+        "args",
+        "resumeFromRunId",
+        synonyms=("RunWorkflow",),
+        prompt=("$.script", "$.scriptPath", "$.name"),
+    ),
     tool("CronCreate", "task", "prompt", "cron", "recurring"),
     _in_part("RemoteTrigger", "task", "prompt", "body", "action", "trigger_id", "session_id", "cursor"),
+    *(Tool(name=name, synonyms=names) for name, names in _OTHER_NAMES.items()),
     *(Tool(name=name) for name in _NO_PORTABLE_NAME.split()),
 )
 
@@ -242,6 +262,7 @@ _CODEX_COLLABORATION = frozenset(
 )
 """The tools that newer models have in a group, whose name hooks put in front."""
 _GEMINI_EDIT = ("instruction", "old_string", "allow_multiple")
+_GEMINI_GREP = ("include_pattern", "include")
 _OPENCODE_SEARCH = ("numResults", "livecrawl", "type", "contextMaxCharacters")
 _COPILOT_NO_PORTABLE_NAME = """
     ask_user AskUserQuestion context_board exit_plan_mode extensions_manage extensions_reload
@@ -283,8 +304,9 @@ HOOKED: Final[dict[str, tuple[Tool, ...]]] = {
         tool("replace", "edit", *_GEMINI_EDIT, path="$.file_path[*]", content="$.new_string"),
         tool("list_directory", "glob", "ignore", "file_filtering_options", path="$.dir_path[*]"),
         tool("glob", "glob", "pattern", "case_sensitive", path="$.dir_path[*]"),
-        tool("grep_search", "grep", "pattern", "include_pattern", path="$.dir_path[*]"),
-        tool("search_file_content", "grep", "pattern", "include", path="$.dir_path[*]"),
+        tool(
+            "grep_search", "grep", "pattern", *_GEMINI_GREP, synonyms=("search_file_content",), path="$.dir_path[*]"
+        ),
         tool("web_fetch", "fetch", url="$.prompt"),
         tool("google_web_search", "web_search", "query"),
         tool("invoke_agent", "task", "agent_name", "prompt"),

@@ -372,6 +372,19 @@ def test_a_command_in_the_background_is_no_evidence_once_it_was_killed(governed:
     assert recorded(governed.store, "tool_call_denied") == ["tool_call_denied"]
 
 
+@pytest.mark.parametrize("denied", ["ListPeers", "ListAgents"])
+def test_a_tool_is_denied_by_every_name_that_the_model_may_call_it_by(governed: Any, denied: str) -> None:
+    """The client takes each for the same tool, and its hook says one of them."""
+    governed.govern(f"{{name: p, on_violation: deny, tool_rules: [{{deny: [{denied}]}}]}}")
+    api = governed.api
+    api.say(*(api.reply(api.tool(name)) for name in ("ListPeers", "ListAgents")), api.reply(api.text("done")))
+    governed.run()
+
+    assert recorded(governed.store, "tool_call_requested", "tool_call_denied") == [
+        *(["tool_call_requested", "tool_call_denied"] * 2)
+    ]
+
+
 def test_a_session_that_is_compacted_keeps_its_counts(governed: Any) -> None:
     """In the same run: the summary is no prompt."""
     api = governed.api
