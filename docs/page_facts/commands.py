@@ -20,7 +20,7 @@ _SAID_ONCE = ("--json", "--store", "-o")
 """Common options that commands do not list, because the introduction says which take them."""
 _INTRODUCTION = (
     "Every command takes `--json`; those that use the store take `--store`. `--help` says which take `-o`. "
-    "Commands list the others by name."
+    "The section of a command names the others that it takes."
 )
 
 _Row = tuple[str, ...]

@@ -7,8 +7,8 @@ from typing import NamedTuple
 from xml.sax.saxutils import escape
 
 HERE = Path(__file__).parent
-COLUMN, ROW = 182, 94
-WIDTH, HEIGHT = 142, 52
+COLUMN, ROW = 192, 98
+WIDTH, HEIGHT = 150, 60
 MARGIN, LINE = 16, 15
 FILLS = {"step": "#e8eef6", "good": "#dcfce7", "bad": "#fee2e2", "ask": "#dbeafe", "store": "#f5ecfd", "note": "none"}
 STROKES = {"good": "#15803d", "bad": "#b91c1c", "ask": "#1d4ed8", "note": "none"}
@@ -63,7 +63,7 @@ DIAGRAMS = {
             "user": Box(0, 2, "user\nbefore: lookup,\nthen transfer"),
             "merge": Box(1.2, 1, "merged,\nleft to right"),
             "limit": Box(2.5, 0, "max_cost_usd: 5\n(50 has no effect)", "good"),
-            "rules": Box(2.5, 1, "every rule holds,\ndenies add up", "good"),
+            "rules": Box(2.5, 1, "every rule applies,\ndenies add up", "good"),
             "allow": Box(2.5, 2, "a call must be on\neach allow list", "good"),
         },
         (
@@ -221,9 +221,11 @@ def _arrow(start: Box, end: Box, label: str) -> str:
         f'<line x1="{x1:g}" y1="{y1:g}" x2="{x2:g}" y2="{y2:g}" stroke="#64748b" stroke-width="1.4"'
         ' marker-end="url(#tip)"/>'
     )
+    x, y = (x1 + x2) / 2, (y1 + y2) / 2
+    beside = x + 8, (y + 11 if y2 < y1 else y + 4 if x1 == x2 else y - 4), "start"
+    left, base, anchor = (x, y - 6, "middle") if y1 == y2 else beside  # above a level line, else on its right
     text = (
-        f'<text x="{(x1 + x2) / 2:g}" y="{(y1 + y2) / 2 - 6:g}" text-anchor="middle" fill="#64748b" font-size="11">'
-        f"{escape(label)}</text>"
+        f'<text x="{left:g}" y="{base:g}" text-anchor="{anchor}" fill="#64748b" font-size="11">{escape(label)}</text>'
     )
     return line + (text if label else "")
 
