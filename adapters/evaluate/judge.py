@@ -290,7 +290,7 @@ def _never_ran(session: TraceSession) -> set[int]:
 
 def unjudged(compiled: CompiledPolicy, context: RunContext) -> list[ViolationRecord]:
     """The rules whose `when` asks for what a session's context leaves out: nobody can say whether they hold."""
-    missing = {(f.policy, f.rule): f for f in missing_context(compiled.policy, context)}
+    missing = {(f.policy, f.rule): f for f in missing_context(compiled, context)}
     return [
         ViolationRecord(
             rule=clause.id,

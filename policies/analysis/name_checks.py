@@ -13,6 +13,7 @@ from ..events.run_context import PORTABLE, Capabilities, RunContext, Tool
 from ..language.conditions import Condition, as_written, paths_in
 from ..language.selectors import HUMAN, Selector, items_of
 from ..language.shell_commands import NamedCommand
+from ..monitor.program import Program
 from ..policy import Allow, Deny, Policy, members_of
 from ..rules.lists import Allowlist, Blocklist
 from ..rules.net_shorthand import refilled, required
@@ -274,12 +275,12 @@ def _compiled(clause: Clause, parts: Sequence[str]) -> bool:
     return ("allow" if isinstance(clause.record, Allow) else "deny") in parts and clause.always and named
 
 
-def missing_context(policy: Policy, context: RunContext) -> Findings:
+def missing_context(compiled: Program, context: RunContext) -> Findings:
     """The fields that a policy needs of a run's context and that are missing: preflight's part for each run."""
-    if effective_budgets(policy):
-        return Findings(context_findings(policy, clauses_of(policy), context))
-    written = (c for m in members_of(policy) for c in (*m.tool_rules, *m.rules, *m.nets) if not isinstance(c, str))
-    return Findings(context_findings(policy, clauses_of(policy), context) if any(c.when for c in written) else ())
+    if not (compiled.is_conditional or compiled.budgets):
+        return Findings()
+    policy = compiled.policy
+    return Findings(context_findings(policy, clauses_of(policy), context))
 
 
 def context_findings(

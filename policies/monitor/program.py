@@ -209,6 +209,7 @@ class Program:
         self.keeps_messages = any(without_key(rule.machine).reads_messages for rule in rules)
         refs = dict.fromkeys(ref for rule in rules for ref in rule.machine.outputs)
         self.references = {ref: (matcher(ref.tools), compile_path(ref.path)) for ref in refs}
+        self.is_conditional = any(rule.when is not None for rule in rules)
         self.has_order_dependent = any(rule.machine.order_dependent for rule in rules)
         self._kinds: dict[NamingKind, _Kind] = {}
         self._variants: dict[frozenset[int], Self] = {}
@@ -280,7 +281,7 @@ class Program:
 
     def for_context(self, context: RunContext) -> Self:
         """This policy without the rules whose `when` does not hold."""
-        if not any(rule.when is not None for rule in self.rules):
+        if not self.is_conditional:
             return self
         document, facts = msgspec.to_builtins(context), NoCall(context)
         absent = frozenset(

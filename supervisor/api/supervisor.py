@@ -32,7 +32,7 @@ from ..ports.stored_types import ApprovalAnswer, ApprovalRequest, Owner, RunInfo
 from ..redaction import Redaction, Redactor
 from ..run.provider_session import capabilities_of, end_orphans_of, name_of
 from ..run.services import CancelPriority, Clock, Services, Timers, check_thread
-from ..run.tasks import BackgroundTasks, calls_store, spawn
+from ..run.tasks import BackgroundTasks, OneShotEvent, calls_store, spawn
 from ..watch.log_follower import Publishers
 from ..watch.subscriptions import Subscription, Subscriptions
 from ..watch.watchdog import Watchdog
@@ -89,12 +89,12 @@ class Admission:
     def __init__(self, most: int) -> None:
         self._free = most
         self._sessions: set[str] = set()
-        self._waiting: dict[Place, anyio.Event] = {}
+        self._waiting: dict[Place, OneShotEvent] = {}
 
     async def acquire(self, session_id: str) -> Place:
         """Wait for a place. Raises UsageError if the session has a run that is not over."""
         place = Place(self, session_id)
-        self._waiting[place] = admitted = anyio.Event()
+        self._waiting[place] = admitted = OneShotEvent()
         if (lender := place.lender) is not None:
             lender.waiting[place] = None
         self._admit(lender)

@@ -50,6 +50,8 @@ class Ownership:
 
     async def owner(self) -> Owner:
         """This owner with its epoch; registers it at the first call. Raises StoreError, also once it has left."""
+        if self._owner is not None and not self._has_left:
+            return self._owner
         async with self._registering:
             if self._owner is None:
                 self.store_id = (await answered(self._store.place)).store_id

@@ -91,7 +91,7 @@ async def launched(request: LaunchRequest, services: Services) -> tuple[RunActor
     info, adapter, plan = request.info, request.adapter, request.plan
     can_do = capabilities_of(adapter)
     context = _context(request, can_do)
-    missing_context(plan.policy, context).check()
+    missing_context(plan.compiled, context).check()
     monitor: Monitor = plan.compiled.monitor(context)
     past = await read_history(services.store, info.session_id, monitor)
     taken_up = continued(past, request.continuation, can_resume=can_do.resume, provider=name_of(adapter))

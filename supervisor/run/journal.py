@@ -27,7 +27,7 @@ from ..machine import interface
 from ..machine.run_state import estimated_size
 from ..store.invariants import fenced
 from ..store.records import same_but_seq
-from .tasks import call_isolated, store_timeout
+from .tasks import OneShotEvent, call_isolated, store_timeout
 
 if TYPE_CHECKING:
     from ..log import RunLog
@@ -113,7 +113,7 @@ class Journal:
     _listener: JournalListener  # one object, as each bound method takes memory of an idle run
     failure: Exception | None = None
     idle: bool = True
-    _changed: anyio.Event | None = None
+    _changed: OneShotEvent | None = None
     _unstored: Sequence[Event] = ()  # asked of the store, and not answered
     _writing: bool = False
     _writing_bytes: int = 0
@@ -297,7 +297,7 @@ class Journal:
 
     async def _change(self) -> None:
         if self._changed is None:
-            self._changed = anyio.Event()
+            self._changed = OneShotEvent()
         await self._changed.wait()
 
     def _wake(self) -> None:
@@ -345,6 +345,8 @@ class RunRecorder:
 
     async def hurry(self) -> None:
         """Wait for the store, as the run is being cancelled; after `HURRY_S` it has failed."""
+        if self.journal.failure is None:
+            await checkpoint()  # a store that does not wait has answered then, which costs less than a time limit
         silent = await self.journal.drained(HURRY_S)
         if silent is not None:
             self.failed(silent)
