@@ -3,14 +3,28 @@
 Sessions are gone through by the number of their calls, so that the first one found is a shortest.
 """
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple, TypeAlias
+from collections.abc import Container, Iterator, Sequence
+from typing import NamedTuple, Self, TypeAlias
 
+from ..rules.machine import Machine
 from ..rules.petri_net import NetMachine
 from ..stack.merge import BudgetEntry
 from ..values.work_budget import Work
-from .components import ASK, AT_ONCE, DENY, NOTHING, RUNS_ON, Component, InputClass, Reaction, RuleComponent, Standard
+from .components import (
+    ASK,
+    AT_ONCE,
+    DENY,
+    MOST_TOKENS,
+    NOTHING,
+    RUNS_ON,
+    Component,
+    InputClass,
+    Reaction,
+    RuleComponent,
+    Standard,
+)
 from .explorer import Explored, Price, shortest
+from .played_rule import SplitComponent
 
 
 class SessionStep(NamedTuple):
@@ -174,10 +188,16 @@ MOST_MOVES = 40
 
 
 class _Moves(NamedTuple):
-    """The states of one part by itself, and the numbers of the calls that move it from one to another."""
+    """The states of one part by itself, and the numbers of the calls that move it from one to another: all, and those
+    that can while it denies all goals.
+    """
 
     states: Sequence[int]
     movers: frozenset[int]
+    first: frozenset[int]
+
+    def without(self, goals: Container[int]) -> Self:
+        return self._replace(first=frozenset(n for n in self.movers if n not in goals))
 
 
 class CallsAhead:
@@ -190,22 +210,23 @@ class CallsAhead:
     def __init__(self, product: SessionProduct) -> None:
         self._product, self._parts = product, product.parts
         self._goals: list[InputClass] = []
-        self._movers: dict[int, frozenset[int]] = {}
+        self._moves_of: dict[int, _Moves] = {}
         rule = self._moves(product.rule) if len(product.stack) >= FEWEST_PARTS else None
         if rule is None or any(map(product.rule.obligation, rule.states)):
             return
         self._goals = [call for call in product.calls if any(product.rule.level(at, call) for at in rule.states)]
-        parts = enumerate(self._parts)
-        movers = {n: moves.movers for n, part in parts if (moves := self._moves(part)) is not None}
+        # While a part of the stack must move, no goal can run.
+        goals = {call.number for call in self._goals}
+        found = [*(moves and moves.without(goals) for moves in map(self._moves, product.stack)), rule]
         moved: set[int] = set()
-        for n, calls in sorted(movers.items(), key=lambda each: len(each[1])):
-            if calls and moved.isdisjoint(calls):
-                self._movers[n] = calls
-                moved |= calls
+        for n, moves in sorted(enumerate(found), key=lambda each: len(each[1].first) if each[1] else 0):
+            if moves and moves.first and moved.isdisjoint(moves.first):
+                self._moves_of[n] = moves
+                moved |= moves.first
 
     def _moves(self, part: Component) -> _Moves | None:
         """What moves a part; None if that is too much, or if more than a call that runs may move or break it."""
-        if not isinstance(part, RuleComponent) or isinstance(part.machine, NetMachine):
+        if not isinstance(part, RuleComponent | SplitComponent) or _may_grow(part.rule.machine):
             return None
         calls, texts = self._product.calls, self._product.texts
         if part.turns or any(map(part.watches_denial, calls)):
@@ -222,15 +243,15 @@ class CallsAhead:
                         movers.add(call.number)
                     if after not in states:
                         states.append(after)
-        return _Moves(states, frozenset(movers))
+        return _Moves(states, frozenset(movers), frozenset(movers))
 
     def __call__(self, state: State) -> int:
         at, in_flight = state
-        waiting = {n: movers for n, movers in self._movers.items() if in_flight not in movers}
+        waiting = {n: moves.first for n, moves in self._moves_of.items() if in_flight not in moves.movers}
         ahead = [self._goals] if self._goals else []
         for calls in ahead:
             moved = [waiting.pop(n) for n in [*waiting] if self._must_move(n, at[n], calls)]
-            ahead += [[self._product.calls[number] for number in movers] for movers in moved]
+            ahead += [[self._product.calls[number] for number in first] for first in moved]
         return len(ahead)
 
     def _must_move(self, n: int, at: int, calls: Sequence[InputClass]) -> bool:
@@ -241,7 +262,16 @@ class CallsAhead:
         return all(part.level(at, call) >= DENY for call in calls)
 
 
-def _reactions(part: RuleComponent, at: int, call: InputClass) -> Iterator[Reaction]:
+def _may_grow(machine: Machine) -> bool:
+    """Whether it is a net that may come to hold more tokens than are followed."""
+    if not isinstance(machine, NetMachine):
+        return False
+    net = machine.net
+    most = (net.capacity.get(place, MOST_TOKENS + 1) for t in net.transitions for place in t.outputs)
+    return max((*net.initial_marking.values(), *most), default=0) > MOST_TOKENS
+
+
+def _reactions(part: RuleComponent | SplitComponent, at: int, call: InputClass) -> Iterator[Reaction]:
     """What a call may do to a part: at its start, and at its end, also if others came between."""
     ran = part.started(at, call, AT_ONCE)
     if not part.watches_end(call):

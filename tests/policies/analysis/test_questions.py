@@ -236,18 +236,24 @@ def befores(*orders: tuple[str, str]) -> list[dict[str, Any]]:
 
 
 CHECKS = [f"check{n}" for n in range(16)]
-NEEDED: dict[str, tuple[list[dict[str, Any]], int]] = {
-    "sixteen checks": (befores(*((check, "push") for check in CHECKS)), 17),
-    "checks that need others": (befores(*((c, "push") for c in CHECKS[:6]), *((f"{c}a", c) for c in CHECKS[:6])), 13),
-    "a call for all of them": (befores(*(("test", name) for name in CHECKS[:6]), ("test", "push")), 2),
-}
+NEEDED: dict[str, tuple[Policy, int]] = {
+    "sixteen checks": (policy(*befores(*((check, "push") for check in CHECKS))), 17),
+    "checks that need others": (
+        policy(*befores(*((check, "push") for check in CHECKS[:6]), *((f"{c} first", c) for c in CHECKS[:6]))), 13
+    ),
+    "a call for all of them": (policy(*befores(*(("test", name) for name in CHECKS[:6]), ("test", "push"))), 2),
+    "nets": (policy(nets=[f"require {check} before push" for check in CHECKS]), 17),
+    "checks of the same thing": (
+        policy(*({**rule, "key": "$.id"} for rule in befores(*((check, "push") for check in CHECKS[:6])))), 7
+    ),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", NEEDED)
 def test_a_call_that_needs_many_others_is_reached_without_every_order_of_them(name: str) -> None:
     """Of sixteen calls there are 65,536 sets, and the search looked at all of them."""
-    rules, calls = NEEDED[name]
-    answer = verify(policy(*rules), reach="push", steps=1_000_000)
+    stack, calls = NEEDED[name]
+    answer = verify(stack, reach="push", steps=1_000_000)
 
     assert isinstance(answer, Refuted), answer.reason
     assert len(answer.session) == calls
