@@ -19,7 +19,7 @@ export class Run {
   title = "Run";
 
   constructor(me, id) {
-    Object.assign(this, { me, id, path: `/api/runs/${encodeURIComponent(id)}`, closed: new AbortController() });
+    Object.assign(this, { me, id, path: `/api/runs/${encodeURIComponent(id)}`, seen: 0, sought: -1, closed: new AbortController() });
     this.heading = h("h1", {}, "…");
     this.pill = h("span", { class: "pill" });
     this.cancel = h("button", { type: "button", class: "danger", hidden: true, "data-key": "x", on: { click: () => this.end() } }, "Cancel this run");
@@ -83,18 +83,22 @@ export class Run {
     if (n === 1) this.showPolicies();
   }
 
-  /** Follows the events; of those up to `last`, it shows only the latest. */
+  /** Follows the events behind those that are shown, until the run's end or its owner's; of those up to `last`, it shows only the latest. */
   async listen(last) {
+    const after = Math.max(this.seen, last - MOST_EVENTS);
+    if (after > this.seen) this.timeline.left.hidden = false;
+    Object.assign(this, { listening: true, sought: last });
     try {
-      this.timeline.left.hidden = last <= MOST_EVENTS;
-      const path = `${this.path}/timeline/stream?after=${Math.max(0, last - MOST_EVENTS)}`;
-      for await (const { data } of follow(path, { signal: this.closed.signal })) {
+      for await (const { id, data } of follow(`${this.path}/timeline/stream?after=${after}`, { signal: this.closed.signal })) {
+        this.seen = Number(id);
         this.explained = null;
         this.timeline.add(data);
       }
     } catch (error) {
       if (error.status === 404) return this.missing();
       toast(error.message, { bad: true });
+    } finally {
+      this.listening = false;
     }
   }
 
@@ -115,7 +119,7 @@ export class Run {
     }
     if (turn !== this.turn) return;
     const [run, limits, { approvals }] = found;
-    if (!this.run) this.listen(run.last_seq);
+    if (!this.listening && run.last_seq > Math.max(this.seen, this.sought)) this.listen(run.last_seq);
     if (JSON.stringify(run) !== JSON.stringify(this.run)) fill(this.facts, this.terms(run));
     this.run = run;
     this.title = beginning(run.prompt) || run.run_id;

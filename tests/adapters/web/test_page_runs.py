@@ -151,6 +151,19 @@ def test_a_run_is_cancelled_from_its_page(person: Person, site: Site) -> None:
         expect(tab.get_by_text("enough of it")).to_be_visible()
 
 
+def test_the_end_of_a_lost_run_is_on_its_timeline(person: Person, site: Site) -> None:
+    """Its stream has an end as well, as nobody goes on with it; whoever ends it later stores more events."""
+    with going(site, ASKS, POLICY) as process, web_server.waits(process) as event:
+        process.kill()
+        process.wait()
+        tab = person.opens(f"#/run/{event['run_id']}")
+        expect(tab.locator(".about .pill")).to_have_text("lost")
+        expect(tab.locator(".call")).to_be_visible()
+        site.ask("POST", f"/api/runs/{event['run_id']}/cancel", body={"reason": "its machine is gone"})
+        expect(tab.locator(".about .pill")).to_have_text("failed")
+        expect(tab.locator(".line .banner")).to_contain_text("failed")
+
+
 def test_the_kill_switch_is_set_and_lifted(person: Person, site: Site) -> None:
     """By keyboard to the dialog. Every tab shows it, and nothing starts until it is lifted."""
     hello = "steps: [{say: Hello.}]\n"
