@@ -60,8 +60,9 @@ _PLAIN_BUT_FOR = Carries(long="--exec --template --ext-diff", harmless=_OPTIONS)
 _WITH_UNSEEN = split("""
     add blame branch cat-file check-ignore checkout cherry-pick clean commit describe for-each-ref merge merge-base mv
     notes reflog reset restore rev-parse revert rm stash status switch tag update-ref rev-list ls-files ls-tree
+    apply diff diff-files diff-index diff-tree log range-diff shortlog show whatchanged worktree
 """)
-"""Verbs no option of which carries anything."""
+"""Verbs no option of which carries anything: `--ext-diff` lets run what is configured."""
 
 _HELPER = "(--remote=)?[\\w.+-]+::.*"
 """Where a program of git's fetches or sends: `ext::` runs what follows."""
@@ -87,12 +88,15 @@ _GLOBAL = Prefix(
 )
 
 SETTING = re.compile(
-    r"(user\.(name|email)|color\..*|core\.quotepath|init\.defaultbranch|advice\..*)(=.*)?"
-    r"|core\.pager=(cat)?|commit\.gpgsign=false|(credential\.helper|diff\.external)=|gc\.auto=0",
+    r"(user\.(name|email)|color\..*|init\.defaultbranch|advice\..*|safe\.directory|pull\.(rebase|ff)|fetch\.prune"
+    r"|core\.(quotepath|autocrlf|eol|safecrlf|filemode|ignorecase|longpaths|symlinks|abbrev)|push\.(default|autosetupremote)"
+    r"|merge\.(ff|conflictstyle)|rebase\.(autostash|autosquash)|rerere\.enabled|diff\.(renames|algorithm)|log\.date)(=.*)?"
+    r"|core\.pager=(cat)?|(commit|tag)\.gpgsign=false|(credential\.helper|diff\.external)=|gc\.auto=0",
     re.I,
 )
 """Settings that run nothing."""
-_READS = ("--get", "--get-all", "--get-regexp", "--list", "-l")
+_READS = ("--get", "--get-all", "--get-regexp", "--list", "-l", "get", "list")
+_SETS = ("--global", "--local", "--system", "--worktree", "--add", "--replace-all", "--unset", "set", "unset")
 
 
 def git(arguments: Sequence[Word]) -> list[Nested]:
@@ -127,8 +131,8 @@ _MERGING = {
 
 
 def _is_plain_setting(words: Sequence[Word]) -> bool:
-    first = next((word.text or "" for word in words if word.text not in ("--global", "--local", "set")), "")
-    return first in _READS or SETTING.fullmatch(first) is not None
+    texts = [word.shown for word in words if word.text not in _SETS]
+    return not texts or texts[0] in _READS or SETTING.fullmatch("=".join(texts[:2])) is not None
 
 
 def own_words(arguments: Sequence[Word]) -> list[Word] | None:

@@ -21,6 +21,7 @@ class Interpreter(msgspec.Struct, frozen=True, kw_only=True):
 
     alone: str = ""
     taking: str = ""
+    valued: re.Pattern[str] = re.compile("(?!)")
     module: str = ""
     reading: tuple[str, ...] = ()
     tells: tuple[str, ...] = ("--version", "-v", "--help", "-h")
@@ -41,12 +42,15 @@ _INTERPRETERS = (
         Interpreter(
             alone="--test --watch --check --no-warnings --trace-warnings --no-deprecation --trace-deprecation"
             " --test-only --enable-source-maps --experimental-strip-types --experimental-vm-modules"
-            " --experimental-test-coverage",
+            " --experimental-test-coverage --inspect --inspect-brk --expose-gc --trace-uncaught",
+            valued=re.compile(
+                r"--(max-old-space-size|stack-size|stack-trace-limit|test-(name-pattern|timeout))=[^\n]*"
+            ),
             reading=("inspect", "debug"),
         ),
     ),
     (re.compile(r"perl(-?\d[\w.-]*)?"), Interpreter(alone="-w -t -T")),
-    (re.compile(r"ruby(-?\d[\w.-]*)?"), Interpreter(alone="-w")),
+    (re.compile(r"ruby(-?\d[\w.-]*)?"), Interpreter(alone="-w -c", taking="-I", valued=re.compile("-I.+"))),
     (re.compile(r"php(-?\d[\w.-]*|-cli)?"), Interpreter(alone="-l -n")),
 )
 
@@ -85,7 +89,7 @@ def interpreted(interpreter: Interpreter, arguments: Sequence[Word]) -> list[Nes
             if not rest or not rest.pop(0).single:
                 return UNKNOWN
         elif word.text.startswith("-"):
-            if word.text not in interpreter.alone.split():
+            if word.text not in interpreter.alone.split() and not interpreter.valued.fullmatch(word.text):
                 return UNKNOWN
         else:
             return _script(interpreter, word.text, rest)
@@ -127,7 +131,12 @@ def _module(rest: Sequence[Word]) -> list[Nested]:
 
 
 AWKS = ("awk", "mawk", "nawk")
-_AWK_RUNS = re.compile(r"system|\||getline|@|/inet")
+_AWK_RUNS = re.compile(r"system|\||getline|@")
+_AWK_TEXTS = re.compile(
+    r'"(?:[^"\\\n]|\\[^\n])*"|#[^\n]*|(?P<before>(?:\A|[\n,(~!{};]|&&|\|\|)[ \t\n]*)'
+    r"/(?:[^/\\\n[]|\\[^\n]|\[\^?\]?[^]/\\\n]*\])*/"
+)
+"""Strings, comments, and regular expressions where nothing could be divided."""
 _SET = r"\[\^?+\]?+(?:\[[:.=]\w+[:.=]\]|\\.|(?!END)[^]\[\\\n])*\]"
 """A bracket expression without the delimiter END within: seds differ in whether one hides it."""
 
@@ -136,7 +145,7 @@ _ADDRESS = r"(?:[0-9]+(?:~[0-9]+)?|\$|/(?:\\.|" + _SET.replace("END", "/") + r"|
 _SED_COMMAND = re.compile(
     rf"[ \t]*(?:{_ADDRESS}(?:[ \t]*,[ \t]*{_ADDRESS})?)?[ \t]*!?[ \t]*"
     r"(?:\{|(?:[pdqQ=nNhHgGxDPlF}]|[qQ][ \t]*[0-9]+|[aic][ \t]*(?:\\\n"
-    r"|\\?[ \t]*(?=[^ \t\n\\]))[^\n\\]*(?=\n|\Z)|[bt:][ \t]*\w*|#[^\n]*"
+    r"|\\?[ \t]*(?=[^ \t\n\\]))(?:[^\n\\]|\\.)*(?=\n|\Z)|[bt:][ \t]*\w*|#[^\n]*"
     r"|[wW][ \t]*(?P<file>[^\n\\;}]+)(?=\n|\Z)"
     r"|s([/|,#:@!%_])(?:\\.|" + _SET.replace("END", r"\2") + r"|(?!\2)[^\\\n[])*\2(?:\\.|(?!\2)[^\\\n])*\2[gpiIM0-9]*"
     r"(?:w[ \t]*(?P<substituted>[^\n\\;}]+)(?=\n|\Z))?"
@@ -164,8 +173,15 @@ def awk_runs(arguments: Sequence[Word]) -> bool:
         elif word.text is None or (word.text.startswith("-") and not re.match("-[Fv].", word.text)):
             return True
         elif not word.text.startswith("-"):
-            return _AWK_RUNS.search(word.text.replace("||", "")) is not None
+            return _awk_program_runs(word.text)
     return False
+
+
+def _awk_program_runs(program: str) -> bool:
+    code = _AWK_TEXTS.sub(lambda text: text["before"] or "", program)
+    if re.search(r'["/]|\\\n', code):  # a division, or something that is not understood: any text may be code
+        code = program
+    return "/inet" in program or _AWK_RUNS.search(code.replace("||", "")) is not None
 
 
 def sed_files(arguments: Sequence[Word]) -> list[Word] | None:

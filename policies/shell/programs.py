@@ -490,12 +490,20 @@ class CommandCollector:
     def _simple(self, words: Sequence[Word], source: str, *, direct: bool = False, depth: int = 0) -> None:
         """Add a simple command, the files that its program writes, and the commands that it runs in turn."""
         check_depth(depth)
-        path = words[0].text
+        path, end = words[0].text, words[0].text or words[0].end
+        if path is None and not depth and words[0].single and "/" in end:  # `~/bin/x`, `"$D"/x`
+            path = re.sub(r"[\"'\\]", "", words[0].source)
+        file_name = os.path.basename(end) or path
         # zsh looks `=rm` up; file systems fold letters; `bundle exec 'x y'` gives a shell its word
-        if not path or path.startswith("=") or not path.isascii() or (depth and not _NAME.fullmatch(path)):
+        if (
+            not path
+            or not file_name
+            or path.startswith("=")
+            or not path.isascii()
+            or (depth and not _NAME.fullmatch(path))
+        ):
             self._dynamic_words(words, source, "its name is known only when it runs")
             return
-        file_name = os.path.basename(path) or path
         name = re.sub(r"(?i)(?<=.)\.exe\Z", "", file_name)
         part = _part("test" if path == "[" else name, source, words)
         self._parts.append(msgspec.structs.replace(part, stranger=is_stranger(name)))

@@ -36,6 +36,7 @@ class Word(msgspec.Struct, frozen=True):
         text: what the program gets; None if the shell expands it.
         shape: a regular expression for each of the words it becomes.
         start: the known start of each of them, if it is not empty.
+        end: the known end of the last.
         single: whether it becomes exactly one word.
         is_array: whether it gives an array its elements: `x=(a b)`.
         samples: texts that stand for all that it becomes, where no more than numbers, hashes and times are unknown.
@@ -45,6 +46,7 @@ class Word(msgspec.Struct, frozen=True):
     text: str | None
     shape: str = ANYTHING
     start: str = ""
+    end: str = ""
     single: bool = True
     is_array: bool = False
     samples: tuple[str, ...] = ()
@@ -98,6 +100,7 @@ class WordBuilder:
         self._shapes: list[str] = []
         self._starts: list[str] = []
         self._text: str | None = ""
+        self._end = ""
         self._single = True
         self._splits = False
         self._may_be_empty = True
@@ -116,6 +119,7 @@ class WordBuilder:
         elif self._may_be_empty and text:
             self._starts.append(text)
             self._may_be_empty = False
+        self._end += text
         self._may_vanish = False
         self._shapes.append(ANYTHING if self._is_open else re.escape(text))
         self.samples = () if self._is_open else tuple(sample + text for sample in self.samples)
@@ -127,6 +131,7 @@ class WordBuilder:
         text behind it another meaning.
         """
         standing = _STANDING.get(shape, ())
+        self._end = ""
         if self._text:
             self._starts.append(self._text)
             self._may_be_empty = False
@@ -151,7 +156,8 @@ class WordBuilder:
             return Word(source, None, single=False)
         start = self._starts[0] if len({start[:1] for start in self._starts}) == 1 else ""
         single = self._single and not self._may_vanish
-        return Word(source, None, "".join(self._shapes), start, single, samples=self.samples)
+        end = "" if self._is_open else self._end
+        return Word(source, None, "".join(self._shapes), start, end, single, samples=self.samples)
 
 
 Shell: TypeAlias = Literal["bash", "sh"]

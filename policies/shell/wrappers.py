@@ -206,7 +206,7 @@ def found(arguments: Sequence[Word]) -> list[Nested]:
     """`find ... -exec command ;`; with `-delete` it acts as `rm`."""
     deletes = any(word.text == "-delete" if word.text else word.could_be("-delete") for word in arguments)
     nested = [Nested(words=(literal("rm"), UNSEEN))] if deletes else []
-    rest = list(arguments)
+    rest, path = list(arguments), _found_by(arguments)
     while rest:
         word = rest.pop(0)
         if word.text is None and word.could_be(*_FINDS):
@@ -216,10 +216,20 @@ def found(arguments: Sequence[Word]) -> list[Nested]:
         end = next((n for n, w in enumerate(rest) if w.text == ";" or (n and _is_plus(rest[n - 1], w))), None)
         if not end or _may_end_before(rest[:end]):
             return UNKNOWN
-        command = [UNSEEN if w.text is None or "{}" in w.text else w for w in rest[:end]]
+        found_path = path if word.text in ("-exec", "-ok") else UNSEEN
+        command = [found_path if w.text == "{}" else UNSEEN if "{}" in (w.text or "{}") else w for w in rest[:end]]
         nested.append(Nested(words=tuple(command)))
         del rest[: end + 1]
     return nested
+
+
+def _found_by(arguments: Sequence[Word]) -> Word:
+    """What stands for `{}` behind `-exec`: paths, which begin with one of find's own."""
+    at = next((n for n, w in enumerate(arguments) if w.text is None or w.text.startswith(("-", "(", "!"))), None)
+    folders = [word.text or "" for word in arguments[:at]]
+    if len({folder[:1] for folder in folders}) != 1 or any("files0" in (word.text or "files0") for word in arguments):
+        return UNSEEN
+    return Word("{}", None, start=folders[0][:1], single=False)
 
 
 def _is_plus(before: Word, word: Word) -> bool:

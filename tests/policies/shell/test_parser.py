@@ -95,11 +95,13 @@ def test_a_name_is_parsed_as_bash_parses_it(line: str) -> None:
 def test_a_command_in_another_directory_is_also_named_by_its_path() -> None:
     """Its basename may be that of any program, so an allow list must name the path, and `.exe`."""
     assert names("./tools/ls -l") == ["ls", "./tools/ls"]
+    assert names('~/tools/ls; "$X"/rm') == ["ls", "~/tools/ls", "rm", "$X/rm"]
     assert names("curl.EXE x; ./Curl.exe x") == ["curl", "curl.EXE", "Curl", "./Curl.exe"]
 
 
 DYNAMIC = [
-    *("$X foo", "$(a) b", "*/rm x", "~/rm", "$'\\x72m' x", 'f() { "$@"; }; f rm', "eval $x", "bash script.sh"),
+    *("$X foo", "$(a) b", "*/rm x", "~/$x", "$X/rm"),
+    *("$'\\x72m' x", 'f() { "$@"; }; f rm', "eval $x", "bash script.sh"),
     *('bash -c "$x"', "echo rm | bash", "bash <<E\nrm $x\nE", "env -S 'rm x'", "xargs $x", "sudo -s", "source x"),
     *("alias ls=rm", "hash -p /bin/rm ls", "PATH=/tmp ls", "export LD_PRELOAD=x", "env PATH=. ls"),
     *("x='a[$(rm z)]'; ((x))", "echo $((x))", "[[ $x -eq 1 ]]", "[ -v 'a[$(rm)]' ]", "echo ${!x}", "echo ${x@P}"),
