@@ -136,11 +136,13 @@ class Counting:
         self._turns = 0
         self._turns_before = 0
         self._reported: Counter[str] = Counter()
+        self._total: ev.TokenUsageUpdated | None = None
 
     def next_client(self) -> None:
         self._client += 1
         self._turns_before = self._turns
         self._reported.clear()
+        self._total = None
 
     def event(self, event: ev.Event) -> ev.Event:
         """An event of the current client, as an event of the run."""
@@ -174,11 +176,18 @@ class Counting:
         return f"{self._client}.{id}"
 
     def _usage(self, event: ev.TokenUsageUpdated) -> ev.TokenUsageUpdated:
-        """What a later client has used since its last report: its own totals are not the run's."""
+        """What a later client has used since its last report: its own totals are not the run's. A total below the
+        last one stays an amount below zero, which fails the run.
+        """
         figures = {name: count for name in FIGURES if (count := getattr(event, name)) is not None}
         if event.scope == "cumulative":
-            # a total that falls adds nothing; fractions of a USD are rounded, so that one told twice is no step back
-            figures = {name: max(0, round(count - self._reported[name], 12)) for name, count in figures.items()}
+            last = self._total if (event.event_id or "no") != getattr(self._total, "event_id", "") else None
+            self._total = event
+            for name, count in figures.items():
+                # fractions of a USD are rounded, so that one told twice is no step back
+                added = round(count - self._reported[name], 12)
+                fell = (getattr(last, name, None) or 0) > count
+                figures[name] = 0 if added < 0 and not fell else added  # increments may have said more
             event = replace(event, scope="delta", **figures)
         self._reported.update(figures)
         return event

@@ -1,8 +1,10 @@
 """A fallback of several adapters: which is tried, and when no other is (docs: Fall back to another agent)."""
 
+import math
 from typing import Any
 
 import anyio
+import msgspec
 import pytest
 import trio
 from hypothesis import settings
@@ -15,7 +17,15 @@ from proctor.adapters.agents.fallback import Breaker, Health
 from proctor.policies import Capabilities, Deny, Limits, Policy, PolicyViolationError, Price
 from proctor.policies import events as ev
 from proctor.policies.events.run_context import tool
-from proctor.supervisor import MemoryStore, ProviderError, ProviderUnavailableError, Supervisor, UsageError, run_once
+from proctor.supervisor import (
+    EventError,
+    MemoryStore,
+    ProviderError,
+    ProviderUnavailableError,
+    Supervisor,
+    UsageError,
+    run_once,
+)
 from proctor.supervisor.errors import UnknownSessionError
 from proctor.supervisor.testing import Ask, Crash, FakeAdapter, Pause
 
@@ -250,6 +260,29 @@ async def test_counts_continue_over_members(first: list[Any]) -> None:
 
     assert (result.usage.input_tokens, result.usage.cost_usd) == (140, 1.75)
     assert [event.turn for event in of_types(result, ev.TurnCompleted)] == [1, 2]
+
+
+@pytest.mark.parametrize(("reports", "message"), [
+    ([total(30), total(20)], "`input_tokens` is -10, which is not an amount"),
+    ([total(30, 0.5), total(31, 0.25)], "`cost_usd` is -0.25, which is not an amount"),
+    ([total(30, math.nan)], "`cost_usd` is nan, which is not an amount"),
+])  # fmt: skip
+async def test_a_total_of_a_later_member_that_falls_ends_the_run(reports: list[Any], message: str) -> None:
+    """As one of the first does. Otherwise, an agent that resets its counter would not be charged."""
+    later = FakeAdapter(reports)
+    with pytest.raises(EventError, match=message):
+        await run_once(FallbackAdapter([FakeAdapter([Crash(GONE)]), later]), "go", policies=OPEN)
+
+
+async def test_a_repeated_report_of_a_later_member_is_not_a_fall() -> None:
+    """Nor is one of the same total."""
+    reports = [
+        msgspec.structs.replace(total(n), event_id=id) for n, id in ((30, "a"), (29, "a"), (30, "b"), (35, "c"))
+    ]
+    agents = [FakeAdapter([Crash(GONE)]), FakeAdapter([*reports, total(35, 0.1), total(35, 0.1)])]
+    result = await run_once(FallbackAdapter(agents), "go", policies=OPEN)
+
+    assert (result.usage.input_tokens, result.usage.cost_usd) == (35, 0.1)
 
 
 @pytest.mark.parametrize("second", [
