@@ -1,4 +1,4 @@
-"""Command lines as runs: the prompt is the line, and all of its parts are judged before any of it runs."""
+"""Command lines as runs: the prompt is the line; all of its parts are evaluated before any of it runs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from ..kit.subprocesses import Subprocesses
 
 LINE_ID = "line"
 _INJECTED = re.compile(r"BASH_FUNC_.*|BASH_ENV|ENV|SHELLOPTS|BASHOPTS|PS4|PROMPT_COMMAND")
-"""Environment variables that can give a judged name another meaning."""
+"""Environment variables that can give an evaluated name another meaning."""
 
 
 @dataclass(eq=False)

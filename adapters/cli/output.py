@@ -395,7 +395,7 @@ def report_options(command: Callable[..., T]) -> Callable[..., T]:
 class ReportFiles:
     """The reports that a command was asked for, written at its end.
 
-    Raises UsageError before anything is judged if there is no folder for one.
+    Raises UsageError before anything is evaluated if there is no folder for one.
     """
 
     def __init__(self, junit: str | None, sarif: str | None, fail_on: FailOn = "deny") -> None:

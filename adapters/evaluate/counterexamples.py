@@ -115,13 +115,13 @@ def why_no_test(record: ProofRecord, text: str, folder: Path) -> str:
     if not calls:
         return "it has no call"
     if any(overlaps(number, call) for number, call in enumerate(record.session, 1)):
-        return "a call of it ends after the next has begun"
+        return "one of its calls ends after the next has begun"
     if any(call.get("run", 1) > 1 for call in record.session):
-        return "it goes over several runs"
+        return "it has several runs"
     try:
         tests = read_policy_tests(text, "", folder)
     except PolicyError as error:
         return str(error.problems[0].message)
     [(test, context)] = tests.tests
     _, judged = judge_test(tests.compiled, test, context, file="")
-    return "" if judged.passed else f"as a test it goes another way: {judged.mismatches[0].actual}"
+    return "" if judged.passed else f"as a test, it is decided otherwise: {judged.mismatches[0].actual}"

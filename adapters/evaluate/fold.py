@@ -1,4 +1,4 @@
-"""Recorded runs judged once more: every decision with its steps."""
+"""Replays recorded runs: every decision with its steps."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -36,7 +36,7 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
     untold: tuple[str, ...] = ()
 
     def compiled(self) -> CompiledPolicy:
-        """The stack, to judge by. Raises PolicyError where another version wrote it."""
+        """The stack to evaluate with. Raises PolicyError if another version wrote it."""
         return compile_policy(self.stack())
 
     def stack(self) -> Policy:
@@ -94,7 +94,7 @@ class Refold:
         self._calls: dict[str, ToolCall] = {}
 
     def apply(self, event: ev.Event) -> Explained | None:
-        """Take in the next event; what was judged at it, if anything was."""
+        """Replay the next event; returns what was evaluated at it, if anything was."""
         calls, before = self._calls, None
         match event:
             case ev.RunStarted():

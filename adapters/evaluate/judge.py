@@ -1,4 +1,4 @@
-"""Sessions to records: every event of a recorded session judged by one monitor, in order."""
+"""Evaluates recorded sessions: each event of a session by one monitor, in order."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def judge_sessions(
 ) -> Iterator[tuple[TraceSession, SessionReport]]:
     """Evaluate sessions as they come, each by a monitor of its own.
 
-    `progress` is told how many were evaluated so far. Raises what reading the sessions raises.
+    `progress` is called with the number of sessions evaluated so far. Raises what reading the sessions raises.
     """
     for count, session in enumerate(sessions, 1):
         yield session, judge_session(compiled, session, context)
@@ -141,9 +141,9 @@ def judge_session(
 ) -> SessionReport:
     """Evaluate one session under a compiled policy.
 
-    A call that was requested is proposed, as at a gate; whatever else is recorded has happened. `context` is
-    what rules name in `when`; session and model are filled in where the record has them. Raises TraceError for an
-    event that cannot be evaluated, as one with a negative amount.
+    Requested calls are proposed, as at a gate; all other events have happened. `context` has the facts for `when`;
+    the session's and the model's are added if they are recorded. Raises TraceError for an event that cannot be
+    evaluated, such as one with a negative amount.
     """
     judge = _Judge(compiled, session, context or RunContext())
     for event in session.events:
@@ -155,7 +155,7 @@ def judge_session(
 
 
 class _Judge:
-    """One session being judged. A call that breaks a rule breaks it once, though it was requested and ran.
+    """One session being evaluated. A call that breaks a rule breaks it once, though it was requested and ran.
 
     `_seen` are the rules that the calls known by their ids have broken; an id that is used again, in this run or a
     later one, is another call. `_held` are the calls that wait for a person, each with the `seq` at which it began.
@@ -218,7 +218,7 @@ class _Judge:
         self._decisions.append(DecisionRecord(tool_call_id=call.id, action=decision.action, violations=rules))
 
     def _propose(self, call: ToolCall, *, ran: bool) -> Decision:
-        """Judge a call as at a gate; one that is held is judged again once a person has agreed."""
+        """Evaluate a call as at a gate; one that is held is evaluated again once a person has agreed."""
         judge = self._monitor
         if not ran:
             # What would have been allowed did not run all the same, so it must not be spent.

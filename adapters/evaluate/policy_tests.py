@@ -1,4 +1,4 @@
-"""Policy tests: sessions as they are expected to go, and `prove:` blocks about every session; how both are judged."""
+"""Unit tests of policies: sessions with the expected decisions, and `prove:` blocks; reading and running both."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ class UsedBefore(Record, frozen=True):
 
 
 class ExpectedCall(Record, frozen=True):
-    """One call and what is expected of it; `rules` are the ids of those that object, all of them.
+    """A call with the expected decision; `rules` are the ids of all rules that it violates.
 
-    A call that may run returns `result`, or fails with `error`; one that waits for a person runs only where one of
-    the two is given, and is declined otherwise. `user` is what the user wrote since the call before, `used` what the
-    agent used, `after_s` the seconds that passed; `same_turn`: the same turn of the model asks for it.
+    An allowed call returns `result`, or fails with `error`. A call that waits for a person is approved if it has one
+    of the two, else declined. `user` is what the user wrote since the call before, `used` what the agent used,
+    `after_s` the seconds that passed; `same_turn`: the same turn of the model asks for it.
     """
 
     tool: Name
@@ -163,7 +163,7 @@ def read_policy_tests(text: str, file: str, folder: Path) -> PolicyTests:
 def judge_expected_proof(
     tests: PolicyTests, proof: PreparedProof, time: SharedTime
 ) -> tuple[JudgedTest, ProofRecord]:
-    """Judge one `prove` of a file, in the time that they share; the record has the session that shows otherwise."""
+    """Answer one `prove` block of a file, in the time that all share; the record has the counterexample."""
     prover = time.prover(tools=proof.tools or None)
     record, remark = answer_question(proof.question, tests.compiled.policy, prover)
     passed = record.verdict == proof.expected
@@ -289,7 +289,7 @@ class Mismatch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class JudgedTest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One test judged. What follows an answer that was not expected is not judged; `note` is on one that passed."""
+    """The result of a test. After an unexpected decision, the rest is skipped; `note` is about a passed test."""
 
     file: str
     test: str
@@ -301,7 +301,7 @@ class JudgedTest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 def judge_test(
     compiled: CompiledPolicy, test: PolicyTest, context: RunContext, *, file: str
 ) -> tuple[TraceSession, JudgedTest]:
-    """Judge a test; the session is the one that it expects."""
+    """Run a test; also returns its session, as the test expects it."""
     session = _as_expected(test, file)
     report = judge_session(compiled, session, context)
     budgets = bool(compiled.policy.budgets)

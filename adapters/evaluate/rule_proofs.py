@@ -198,7 +198,7 @@ class ProofDifference(msgspec.Struct, frozen=True, kw_only=True):
         change: `newly_refused`, `newly_allowed` or `other_action`; of an unknown one, what it may be.
         rules: The rules and limits that are stricter in this session: of the old policy where something is newly
             allowed, of the new one where it is newly refused.
-        session: The calls, with what the less strict policy decides; the last is the one that is judged otherwise.
+        session: The calls, with what the less strict policy decides; the policies decide the last one differently.
         old: The old policy's answer to that call: the `action`, and the `rules` that are broken.
         new: The new policy's decision.
         reason: Why it is unknown.

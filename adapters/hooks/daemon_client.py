@@ -1,12 +1,12 @@
 """One hook as the client starts it: `python -I -S daemon_client.py FOLDER [--agent NAME] OPTIONS... < input`.
 
-It hands its input to the hook daemon (`daemon`), through a socket in FOLDER, and prints what that answers.
-Input that is a socket is handed over unread, for then the kernel tells that process who made it: the client.
-The process is started where there is none. This file is run by its path, in Python's isolated mode without
+It passes its input to the hook daemon (`daemon`), through a socket in FOLDER, and prints the daemon's answer. If its
+input is a socket, it passes that on unread: then the kernel tells the daemon which process made it, the client. It
+starts the daemon if there is none. The client runs this file by its path, in Python's isolated mode without
 site-packages: it imports little, nothing of the working folder, and nothing of this package.
 
-Whatever goes wrong, a call is refused: by the answer, or by an exit code, which `OR_REFUSED` makes a 2. Once an alarm
-has rung, long before the client's own timeout, which would let the call run, nobody waits for the daemon any more.
+Whatever goes wrong, the call is denied: by the answer, or by an exit code, which `OR_REFUSED` makes a 2. An alarm
+ends the wait for the daemon long before the client's own timeout, after which the call would run.
 """
 
 # The parts in C: to import `signal` and `socket`, with all that these import, takes as long as the rest of a hook.
@@ -47,7 +47,7 @@ EACH = "~"
 
 
 class UnansweredError(Exception):
-    """Nobody decided on the hook."""
+    """The hook got no decision."""
 
 
 class GoneError(UnansweredError):
@@ -55,7 +55,7 @@ class GoneError(UnansweredError):
 
 
 def main(arguments: list[str]) -> int:
-    """Have the hook on standard input answered; the exit code."""
+    """Answer the hook on standard input; returns the exit code."""
     if hasattr(signal, "alarm"):
         signal.signal(signal.SIGALRM, too_late)
         signal.alarm(ALARM_S)
@@ -84,7 +84,7 @@ def main(arguments: list[str]) -> int:
 
 
 def of_user(arguments: list[str]) -> list[str]:
-    """The arguments for this user, where they are for each: the home is the system's, which no environment changes.
+    """The arguments for this user, if they are for every user: the home is the system's, not the environment's.
 
     Raises UnansweredError for a user without one.
     """
@@ -108,12 +108,12 @@ def too_late(number: int, frame: object) -> None:
 
 
 def is_socket(descriptor: int) -> bool:
-    """Whether the kernel tells who made what is read there."""
+    """Whether the input is a socket, of which the kernel tells who made it."""
     return hasattr(socket, "SO_PEERCRED") and stat.S_ISSOCK(os.fstat(descriptor).st_mode)
 
 
 def unread() -> bytes:
-    """The rest of the input, once nobody else reads it."""
+    """The rest of the input, once no other process reads it."""
     try:
         return sys.stdin.buffer.read() or b""
     except Exception:
@@ -123,9 +123,9 @@ def unread() -> bytes:
 def daemon_answer(folder: str, arguments: list[str], data: bytes | None, agent: str = "claude") -> bytes:
     """The daemon's answer: `=` and the output for the client, or `!` and the reason nothing was decided.
 
-    Without data it is given the standard input itself.
+    Without data, it gets the standard input itself.
 
-    One that goes away unheard (nobody had asked for long, or it is of another version) is started again.
+    If the daemon ends without an answer (it was idle for long, or is of another version), it is started again.
     """
     check_home(arguments)
     check_private(folder)
@@ -148,7 +148,7 @@ def check_home(arguments: list[str]) -> None:
 
 
 def check_private(folder: str) -> None:
-    """Raises UnansweredError for a folder that somebody else could put a socket into."""
+    """Raises UnansweredError for a folder into which another user could put a socket."""
     if not os.path.lexists(folder):
         os.mkdir(folder, 0o700)
     found = os.lstat(folder)
@@ -157,7 +157,7 @@ def check_private(folder: str) -> None:
 
 
 def connected(arguments: list[str]) -> socket.socket:
-    """A connection to the daemon, which is started if need be."""
+    """A connection to the daemon, which is started if necessary."""
     started = None
     deadline = time.monotonic() + START_S
     while True:
@@ -177,7 +177,7 @@ def connected(arguments: list[str]) -> socket.socket:
 
 
 def check_peer(connection: socket.socket) -> None:
-    """Raises UnansweredError when another user listens, where the system tells."""
+    """Raises UnansweredError if another user listens, as far as the system tells."""
     if hasattr(socket, "SO_PEERCRED") and peer_of(connection) is None:
         raise UnansweredError("another user's process listens where the hook daemon should")
 
@@ -199,7 +199,7 @@ def start(arguments: list[str]):  # type: ignore[no-untyped-def]  # its type wou
 
 
 def exchanged(connection: socket.socket, data: bytes | None, agent: str = "claude") -> bytes:
-    """Send whose hook it is and what it says, or its input itself; read the answer."""
+    """Send the client and its input, or the input's socket; read the answer."""
     whose = agent.encode() + b"\n"
     answer = b""
     try:
@@ -224,7 +224,7 @@ def exchanged(connection: socket.socket, data: bytes | None, agent: str = "claud
 
 
 def wait_on(seconds: int) -> None:
-    """Somebody is to be asked: take so many seconds as the daemon says."""
+    """A person must answer: wait as many seconds as the daemon says."""
     if hasattr(signal, "alarm"):
         signal.alarm(seconds)
 
@@ -234,9 +234,9 @@ JUST_TOLD = ("Post", "Stop", "SessionEnd", "Permission", "After", "post", "stop"
 
 
 def refuse(data: bytes, why: str, agent: str = "claude") -> int:
-    """Deny what nobody decided on: the model reads public words, the person the reason.
+    """Deny a call without a decision: the model reads public words, the person the reason.
 
-    A client that is not known to read more goes by the exit code, but where that would mean something else.
+    Other clients than the known ones get the exit code, unless it would mean something else.
     """
     import json
 
@@ -250,7 +250,7 @@ def refuse(data: bytes, why: str, agent: str = "claude") -> int:
 
 
 def refusal(data: bytes, why: str, agent: str) -> dict[str, object] | None:
-    """What a client is told of a hook that nobody decided on; None where only a failure of the hook will do."""
+    """What the client gets for a hook without a decision; None if only a failure of the hook denies the call."""
     import json
 
     try:

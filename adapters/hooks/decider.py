@@ -1,4 +1,4 @@
-"""Decides on hooks one after another, their sessions kept in memory between them."""
+"""Decides on hooks one after another, and keeps their sessions in memory."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ class HookOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options on a hook's command line: the files, the store and its id ("" for the one that is there first), the
     context for `when`.
 
-    `name` tells hooks apart that share a store. `unmatched` is what becomes of a call that the policies say nothing
-    about. `hold_s`: so many seconds a client that asks nobody is kept waiting for an answer from elsewhere.
+    `name` tells hooks apart that share a store. `unmatched` says what happens to a call that no policy
+    mentions. `hold_s`: how many seconds a client that can't ask its person waits for an answer from elsewhere.
     """
 
     name: str
@@ -99,7 +99,7 @@ class HookOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Watched(msgspec.Struct, eq=False):
-    """The client of a session whose run goes on, its log and process, and when its lease was renewed."""
+    """The client of a session with an active run, its log and process, and when its lease was renewed."""
 
     client: HookClient
     log: str
@@ -108,7 +108,7 @@ class _Watched(msgspec.Struct, eq=False):
 
 
 class _Resumed(NamedTuple):
-    """A session that a hook goes on with: the client's record of it (`whole`), the one of this line, and now."""
+    """A session that a hook resumes: the client's events of it (`whole`), those of this line, and the time."""
 
     session: HookedSession
     whole: HookRecord
@@ -183,7 +183,7 @@ class HookDecider:
         return msgspec.structs.replace(given, session_id=root, agent_id=given.session_id)
 
     def _catch_up(self, session_id: str) -> None:
-        """Record what has happened in a session and could not be recorded then; nothing is decided before."""
+        """Record what happened in a session and could not be recorded at the time; nothing is decided before that."""
         late = self._late.get(session_id, [])
         while late:
             with suppress(EventError):
@@ -214,7 +214,7 @@ class HookDecider:
     def resolve_held(
         self, hook_input: HookInput, approval_id: str, origin: Origin | None = None, *, gone: bool = False
     ) -> HookAnswer | None:
-        """The answer to a hook that was held for this approval; None while nobody has answered that.
+        """The answer to a hook that waits for this approval; None while nobody has answered.
 
         `gone`: nobody waits for it any more. A client that tells of it in its log goes by its own person's answer,
         which is read there or shown by the call's end; any other was refused.
@@ -238,7 +238,7 @@ class HookDecider:
 
     @staticmethod
     def _answer_of_person(hook_input: HookInput, approval: StoredApproval) -> ApprovalAnswer | None:
-        """What the client's own person has answered, as its log tells; None while it does not."""
+        """The answer of the client's own person, as the client's log has it; None before that."""
         client, call_id = hook_input.client, approval.request.call.id
         if client.ended is None:
             return ApprovalAnswer(granted=False, by=client.by)
@@ -246,19 +246,19 @@ class HookDecider:
         return None if granted is None else ApprovalAnswer(granted=granted, by=client.by)
 
     def probe(self, agent: str) -> dict[str, Any]:
-        """The policies of an agent's hooks, after they were read once. Raises PolicyError, StoreError."""
+        """The policies of an agent's hooks, after reading them once. Raises PolicyError, StoreError."""
         rules = self._rules[agent].current()
         with self._store.record(_PROBED):
             return {"policy": rules.policy.name, "unmatched": self._options.unmatched}
 
     @property
     def clients(self) -> list[int]:
-        """The processes of the clients whose hooks came lately."""
+        """The processes of the clients with recent hooks."""
         return list(self._seen)
 
     @property
     def watches(self) -> bool:
-        """Whether a client is there."""
+        """Whether it watches a client."""
         self._seen = {pid: client for pid, client in self._seen.items() if not is_gone(client)}
         return bool(self._clients or self._seen)
 
@@ -284,7 +284,7 @@ class HookDecider:
             self._read_ended(watched.log, given)
 
     def _watch_earlier_runs(self) -> None:
-        """Look after the runs that another process has judged."""
+        """Watch the runs that an earlier process has evaluated."""
         name = self._options.name
         with self._store.record(_PROBED) as record:
             logs, lines = dict(record.notes_of_all(LOG_NOTE)), dict(record.notes_of_all(LINE_NOTE))
@@ -309,7 +309,7 @@ class HookDecider:
                 self._end_calls(resumed, log, is_whole=False)
 
     def _end_calls(self, resumed: _Resumed, log: str, *, is_whole: bool) -> None:
-        """Record of the session's open calls what the client's log alone tells."""
+        """Record about the session's open calls what only the client's log has."""
         session = resumed.session
         if session.client.ended is not None and (calls := session.open_calls):
             given = HookInput(client=session.client, kind=None, event="", session_id=session.client_id)
@@ -317,7 +317,7 @@ class HookDecider:
                 self._hook(given, resumed).ended(call_id, ran=ran)
 
     def _watch(self, hook_input: HookInput, owner: Owner | None) -> None:
-        """Look after a run that goes on, where its owner is a client; None: no run of the session does."""
+        """Watch an active run whose owner is a client; None: the session has no active run."""
         session_id = hook_input.session_id
         watched = self._clients.get(session_id)
         if owner is None or not owner.is_client:
@@ -347,7 +347,7 @@ class HookDecider:
         self._keep(given, session)
 
     def close(self) -> None:
-        """Record what could not be recorded before, as far as that is possible now; let the store go."""
+        """Record what could not be recorded before, if that is possible now; close the store."""
         for session_id in list(self._late):
             with suppress(PolicyError, StoreError):
                 self._catch_up(session_id)

@@ -1,4 +1,4 @@
-"""A hook's input and answer, in the words that all clients share; `clients` translate."""
+"""A hook's input and answer, the same for all clients; `clients` has each client's format."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ Decoded = TypeVar("Decoded")
 Kind: TypeAlias = Literal[
     "prompt", "call", "permission", "completed", "failed", "batch", "interrupt", "stop", "session_end", "settings"
 ]
-"""The event: a person prompts; a call is about to run; the client is about to ask its person about one; a call has
-run, or has failed; the calls of a response are over; a person has interrupted the response; that is over; the session
-is over; settings have changed."""
+"""The event: a person prompts; a call is about to run; the client is about to ask its person about a call; a call has
+completed, or failed; the calls of a turn have ended; a person has interrupted the turn; the turn has ended; the
+session has ended; settings have changed."""
 CAN_STOP: tuple[Kind, ...] = ("call", "completed", "failed", "batch")
-"""Those whose answer may end the response."""
+"""Those whose answer may end the turn."""
 REFUSABLE: tuple[Kind, ...] = ("prompt", "call", "settings")
-"""Those whose answer lets something happen; the others report what has happened."""
+"""Those whose answer can prevent something; the others report what has happened."""
 REPORTS: tuple[Kind, ...] = ("completed", "failed", "batch", "interrupt", "stop", "session_end")
 """Those that only report."""
 Unmatched: TypeAlias = Literal["ask", "allow", "deny"]
-"""The treatment of a call that no rule objects to and no allow list admits: `ask` leaves it to the client."""
+"""What happens to a call that no rule denies and no allow list allows: `ask` leaves it to the client."""
 UNMATCHED: Unmatched = "ask"
-"""The treatment where none is given."""
+"""The default."""
 MOST_HELD_S = 540
-"""Seconds a call waits at most for an answer from elsewhere: no client keeps a hook waiting for ten minutes."""
+"""The most seconds that a call waits for an answer from elsewhere: no client waits ten minutes for a hook."""
 HOOK_HELD_S = MOST_HELD_S + 30
-"""Seconds a hook takes at most whose call waits so."""
+"""The most seconds that the hook of such a call takes."""
 QUESTION_S = 86_400
-"""The same of one beside the client's own question: as long as its person may take."""
+"""The same for a hook that waits beside the client's own question, however long its person takes."""
 
 
 NOT_STARTED: Final = "a hook that can't be started is skipped, such as when the working folder is gone or renamed"
@@ -53,21 +53,21 @@ NOT_STARTED: Final = "a hook that can't be started is skipped, such as when the 
 
 
 class LastOutput(msgspec.Struct, frozen=True):
-    """What the latest call of a tool has put out, and when."""
+    """The output of the latest call of a tool, and when it came."""
 
     at: datetime
     output: Any
 
 
 class LoggedEnd(msgspec.Struct, frozen=True):
-    """The end of a call in a client's log, with what the model was told."""
+    """The end of a call in a client's log, with the result that the model got."""
 
     output: Any
     failed: bool = True
 
 
 class BatchCall(msgspec.Struct, frozen=True):
-    """One call of a model response that is over."""
+    """One call of a turn that has ended."""
 
     tool_use_id: str
     tool_name: str = ""
@@ -81,16 +81,16 @@ class HookInput(msgspec.Struct, frozen=True, kw_only=True):
         kind: what happened; None for an event that nothing follows from.
         event: the client's own name of it.
         session_id: the session, as the client names it.
-        prompt_id: the prompt it belongs to, where the client names it.
-        agent_id: the sub-agent it comes from.
+        prompt_id: the prompt it belongs to, if the client names it.
+        agent_id: the subagent it comes from.
         parent_id: the session, or the subagent, that started the subagent whose session this is.
-        tool_use_id: the call; empty where the client names none, and calls are told apart by tool and input.
-        error: why the call, or the response that is over, has failed.
-        used: what responses used, as far as the client says so itself and has not said before.
-        by_person: whether the prompt is a person's; others are the client's own, with what a model has written.
-        woken: the client prompts as work of the background has ended, and goes on with what a person prompted.
-        awaits: the response is over, and its subagents go on in the background.
-        own_settings: settings that no repository and no agent can write have changed.
+        tool_use_id: the call; if the client names none, empty, and tool and input tell calls apart.
+        error: why the call, or the turn that ended, has failed.
+        used: the usage of turns that the client itself reports here for the first time.
+        by_person: whether a person wrote the prompt; other prompts are the client's own, with text of a model.
+        woken: the client prompts because work in the background has ended, and continues a person's prompt.
+        awaits: the turn has ended, and its subagents continue in the background.
+        own_settings: settings have changed that no repository and no agent can write.
     """
 
     client: HookClient
@@ -125,10 +125,10 @@ Verdict = Literal["allow", "ask", "deny"]
 class HookAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """The answer to one hook.
 
-    `allow` with a reason asks nobody, and never opens what the client's own rules keep shut; without one the client
-    decides as if there were no hook. `reason` is public: of `deny` the model reads it, of the others the person.
-    `stop` ends the response; `notes` are for the person only. `held` is the approval that the call waits for: once
-    that is answered, so is the hook.
+    With `allow` and a reason, the client asks nobody, but its own rules can still deny; without a reason, the client
+    decides as if there were no hook. `reason` is public: that of `deny` is for the model, others are for the person.
+    `stop` ends the turn; `notes` are for the person only. `held` is the approval that the call waits for: once that
+    is answered, so is the hook.
     """
 
     verdict: Verdict = "allow"

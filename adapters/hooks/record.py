@@ -39,11 +39,11 @@ from ..stores.tables.seals import marked, note_mark
 
 BUSY_S = 10.0
 LEASE_S = 900.0
-"""How long after its last sign of life a client counts as gone where nobody can see its process."""
+"""Seconds after its last heartbeat until a client counts as gone, if its process can't be seen."""
 MOST_RUNNING = 1000
-"""So many runs are looked after by the process that begins to judge."""
+"""The most runs of earlier processes that a new daemon watches."""
 LINE_NOTE = "line"
-"""The name of the first line that judged a session."""
+"""The name of the first line that evaluated a session."""
 _WHOLE = ""
 """The session under which notes on the store itself are kept."""
 
@@ -93,7 +93,7 @@ class HookRecord:
     def of(self, line: str) -> HookRecord:
         """The record that hooks of this command line keep of the client's session.
 
-        The first line to record a session has it under the client's id; another, with policies of its own, judges
+        The first line to record a session has it under the client's id; another, with policies of its own, evaluates
         the session by a record of its own.
         """
         first = self.note(LINE_NOTE)

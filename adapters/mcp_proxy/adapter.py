@@ -102,10 +102,10 @@ class ProxySession(TaskProvider):
 
 
 class McpProxyAdapter(NoLaunchOptions):
-    """Stands between agents and an MCP server; every `tools/call` asks the gate.
+    """A proxy between agents and an MCP server; every `tools/call` passes the gate.
 
-    With the name of the `server`, its tools are judged as `mcp__NAME__tool`, else by their own names. Nothing beyond
-    the names in `offered` is offered; None knows no such bound. `warn` gets each text for the operator.
+    With the name of the `server`, its tools are evaluated as `mcp__NAME__tool`, else by their own names. Only tools
+    named in `offered` are offered; with None, all. `warn` gets each text for the operator.
     """
 
     name = "mcp"

@@ -161,7 +161,7 @@ _CALL_FIELDS: Final = frozenset({"_meta", "arguments", "name"})
 
 
 def call_problem(params: Mapping[str, Any], keys: Collection[str] = ()) -> str | None:
-    """Why the parameters of a tool call cannot be judged as what a server will read; None if they can.
+    """Why the parameters of a tool call cannot be evaluated as what a server will read; None if they can.
 
     Some servers read keys without regard to case, and of two such keys the last (Go's encoding/json does), or every
     number as a float (JavaScript does). `keys` are those of inputs that the policy names.

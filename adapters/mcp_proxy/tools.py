@@ -1,6 +1,6 @@
 """Names of an MCP server's tools in a policy, and the facts its annotations may add.
 
-A call is judged, recorded and narrowed under one name: the tool's own, or `mcp__NAME__tool` where the
+A call is evaluated, recorded and narrowed under one name: the tool's own, or `mcp__NAME__tool` where the
 server was given a name, as agents spell it.
 """
 
@@ -35,7 +35,7 @@ class Naming:
 
     def mostly(self) -> tuple[Tool, ...]:
         """The portable names by which a server's tools go under their own names. Those of a server with a name go by
-        none: they are judged as at an agent's own gate, where nobody takes a server's `read_file` for the agent's.
+        none: they are evaluated as at an agent's own gate, where nobody takes a server's `read_file` for the agent's.
         """
         return () if self._prefix else MOSTLY
 

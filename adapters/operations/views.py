@@ -1,6 +1,6 @@
-"""The views of every surface: `--json` of the commands, answers of the HTTP API, the page and `watch`.
+"""The records behind `--json`, the HTTP API, the dashboard and `watch`.
 
-Texts of agents are passed on exactly; whoever displays them must make them safe to display.
+Texts of agents are exact here; whatever displays them must make them safe to display.
 """
 
 from datetime import datetime, timedelta
@@ -22,7 +22,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Me(View, frozen=True, kw_only=True):
-    """The token's owner, and the actions it allows; `statuses` are those by which runs can be listed."""
+    """The token's owner and roles; `statuses` are the statuses by which runs can be listed."""
 
     name: str
     roles: tuple[Role, ...]
@@ -83,17 +83,17 @@ class TimelineItem(View, frozen=True, kw_only=True):
         event: Its type.
         kind: The item's kind. A `request` opens a call; later items of the call have its `tool_call_id`.
         tone: How it is coloured.
-        label: In a word what happened.
+        label: What happened, in a word.
         text: The rest, on one line.
-        why: The reasons of whoever asks or objects; of a denied call, what the model is told.
-        whole: The whole text, where `text` is the beginning of it.
+        why: The reasons of the rules that ask or deny; of a denied call, the text for the model.
+        whole: The whole text, if `text` is only its beginning.
         tool_call_id: The call, if it is about one.
         tool_name: The call's tool.
-        tool_input: The call's input, where this event shows it first or changed.
+        tool_input: The call's input, if this event shows it first or changed.
         approval_id: The approval, if it is about one that can be answered, or about its answer.
-        waits: From here on the call waits for a person.
-        repeats: Of a violation: the request for the call's approval names the rule already.
-        closed: Of an approval that is closed: how, by whom and why.
+        waits: The call waits for a person from here on.
+        repeats: Of a violation: the call's approval request already names the rule.
+        closed: How, by whom and why an approval was closed.
     """
 
     seq: int
@@ -133,7 +133,7 @@ class CommandPart(View, frozen=True, kw_only=True):
 
 
 class CommandLine(View, frozen=True, kw_only=True):
-    """A command line, parsed as policies judge it; `dynamic` says why some of it cannot be seen."""
+    """A command line, parsed as policies evaluate it; `dynamic` says why some of it cannot be seen."""
 
     line: str
     parts: tuple[CommandPart, ...]
@@ -159,8 +159,8 @@ class Edit(View, frozen=True, kw_only=True):
 
 
 class CallShown(View, frozen=True, kw_only=True):
-    """A call made readable: `acts` are the portable names of what it does, `rest` is the part of its input that
-    is not shown as a command or an edit.
+    """A call made readable: `acts` are the portable names of what it does, `rest` is the part of its input
+    that is not shown as a command or an edit.
     """
 
     acts: tuple[str, ...] = ()
@@ -173,12 +173,12 @@ _NO_END = timedelta(days=3650)
 
 
 def expiry(requested_at: datetime | None, expires_at: datetime | None) -> datetime | None:
-    """When a request expires, for people; None where it waits for as long as its agent does."""
+    """When a request expires, for people; None if it waits as long as its agent does."""
     return None if expires_at and requested_at and expires_at - requested_at >= _NO_END else expires_at
 
 
 class ApprovalView(ApprovalRequest, frozen=True, kw_only=True):
-    """A call that waits for a person: the request with its whole input, and what a person needs beside it.
+    """A call that waits for a person: the request with its whole input, and more that a person needs.
 
     Send `input_digest` with the answer, so that what runs is what was shown.
 
@@ -186,10 +186,10 @@ class ApprovalView(ApprovalRequest, frozen=True, kw_only=True):
         state: `requested`, `granted`, `denied`, `expired` or `withdrawn`.
         outcome: The state in the word that people read: `pending`, `approved`, `declined`, `expired` or `withdrawn`.
         shown: The call made readable.
-        asks_itself: The client asks its person itself, and an answer is given there, not here.
+        asks_itself: The client asks its person itself: answer there, not here.
         lost: The run's owner is gone, or is another store's: nobody can answer. A run that resumes its session asks
             again.
-        scopes: The scopes that a grant may have.
+        scopes: The possible scopes of an approval.
         like: Similar calls, in words and as the entry of an allow list: a grant may be limited to that. Null if there
             is no such entry, or if a grant covers one call only.
         prompt: The agent's prompt.
@@ -225,8 +225,8 @@ class ApprovalList(View, frozen=True, kw_only=True):
 
 
 class Answered(View, frozen=True, kw_only=True):
-    """An answer that was taken: `approved` or `denied`; `outcome` is the word that people read, `approved` or
-    `declined`; `taken_up`: the owner of the run has acted on it.
+    """An accepted answer, `approved` or `denied`; `outcome` is the word for people, `approved` or `declined`;
+    `taken_up`: the owner of the run has acted on it.
     """
 
     approval_id: str
@@ -268,7 +268,7 @@ class BudgetList(View, frozen=True, kw_only=True):
 
 class DecisionList(View, frozen=True, kw_only=True):
     """Decisions in order; `left_out` counts earlier ones, which only `proctor explain` shows. `untold` names
-    policies with checks in Python, whose answers cannot be reproduced.
+    policies with checks in Python, whose results cannot be reproduced.
     """
 
     decisions: tuple[Explained, ...]
@@ -295,8 +295,8 @@ class Policies(View, frozen=True, kw_only=True):
 
 
 class BlockView(View, frozen=True, kw_only=True):
-    """No run of this scope (session, tenant, label or all) starts; who blocked it, when, and why. `effect` says in
-    words what it prevents.
+    """A freeze: no run of this scope (session, tenant, label or all) starts; who set it, when and why. `effect` says
+    in words what it prevents.
     """
 
     scope: str
@@ -308,15 +308,13 @@ class BlockView(View, frozen=True, kw_only=True):
 
 
 class SwitchView(View, frozen=True, kw_only=True):
-    """The blocks that refuse starts now, oldest first; if there are none, runs may start."""
+    """The current freezes, oldest first; without any, runs may start."""
 
     blocks: tuple[BlockView, ...]
 
 
 class OutcomeView(View, frozen=True, kw_only=True):
-    """How a run that was told to end did end; `ended` is false if it did not end in time, and `owner` is then who has
-    it.
-    """
+    """How a cancelled run ended; `ended` is false if it did not end in time, and `owner` is then its owner."""
 
     run_id: str
     session_id: str
@@ -326,41 +324,41 @@ class OutcomeView(View, frozen=True, kw_only=True):
 
 
 class Affected(View, frozen=True, kw_only=True):
-    """The runs of a scope that are not over, so many, and the ids of the first."""
+    """The number of active runs of a scope, and the ids of the first."""
 
     runs: int
     run_ids: tuple[str, ...] = ()
 
 
 class Stopped(View, frozen=True, kw_only=True):
-    """How each run that was told to end did end, and the blocks that refuse starts now."""
+    """How each cancelled run ended, and the current freezes."""
 
     outcomes: tuple[OutcomeView, ...]
     blocks: tuple[BlockView, ...]
 
 
 class Lifted(View, frozen=True, kw_only=True):
-    """The blocks that were lifted, and those that refuse starts now."""
+    """The lifted freezes, and the current ones."""
 
     lifted: tuple[BlockView, ...]
     blocks: tuple[BlockView, ...]
 
 
 class Cancelled(View, frozen=True, kw_only=True):
-    """The run that was told to end; its events show the end."""
+    """The cancelled run; its events show the end."""
 
     run_id: str
 
 
 class BoardRun(RunView, frozen=True, kw_only=True):
-    """A run that goes on, with the use of each of its limits."""
+    """An active run, with the use of each of its limits."""
 
     limits: tuple[LimitStatus, ...] = ()
 
 
 class Board(View, frozen=True, kw_only=True):
-    """The runs that go on, newest first, and whether there are `more`; the calls that wait, oldest first; what blocks
-    starts; the budgets that runs share.
+    """The active runs, newest first, and whether there are `more`; the waiting calls, oldest first; the current
+    freezes; the shared budgets.
     """
 
     runs: tuple[BoardRun, ...] = ()

@@ -303,7 +303,7 @@ async def _fold(request: ApiRequest) -> Fold:
 
 @operation("GET", f"{_OF_RUN}/decisions", views.DecisionList, query=SeqQuery)
 async def decisions(request: ApiRequest) -> views.DecisionList:
-    """The decisions of a run and their reasons, judged again by the policies stored with it."""
+    """The decisions of a run and their reasons, evaluated again by the policies stored with it."""
     fold = await _fold(request)
     found = tuple(step for step in fold.decisions if step.seq > request.query.after)
     return views.DecisionList(decisions=found, left_out=fold.decided - len(fold.decisions), untold=fold.was.untold)

@@ -21,7 +21,7 @@ from ..run.provider_session import capabilities_of, launch_options
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """A policy ready to judge runs of one adapter; shared between runs.
+    """A policy ready to evaluate runs of one adapter; shared between runs.
 
     `findings` is what preflight reports without rejecting, `written` the policies as a run's record has them, `held`
     what must live as long as the plan.

@@ -20,7 +20,7 @@ as a client starts a hook. From reading the session's record to its commit, it h
 A shell that keeps `snapshot()` of the machine and of its monitor beside the record uses `RunMachine.restore` in place
 of `resume`; the counts of `Stored` go on from those before.
 
-A held call stays held from one shell to the next; after `ApprovalAnswered` it is judged again, and recorded as
+A held call stays held from one shell to the next; after `ApprovalAnswered` it is evaluated again, and recorded as
 started or denied. A run that was being cancelled is cancelled again, because the client may not have received the
 first one.
 """

@@ -71,7 +71,7 @@ class RunMachine:
         self._state = RunState(identity, monitor, redactor, RecordCounts(bounds))
         monitor.state.compare_redacted(partial(redactor.redact, session_id=identity.session_id))
         self.outbox = self._state.outbox
-        self.signal: BaseException | None = None  # raised by a handler of the program's signals while it judged
+        self.signal: BaseException | None = None  # raised by a handler of the program's signals while it evaluated
         lines = list(map(BudgetLine, monitor.budgets))
         self._budgets = Budgets(self._state, lines) if lines else None
         program = monitor.state.program

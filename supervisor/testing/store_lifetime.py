@@ -382,7 +382,7 @@ class AdmittingChecks(StoreChecks):
         assert await store.last_seq("t") == 0
 
     async def test_a_call_starts_once_until_it_is_over(self, store: Store) -> None:
-        """In one append and in two; with another input it is the same call, judged again. Then its id is free."""
+        """In one append and in two; with another input it is the same call, evaluated again. Then its id is free."""
         overs = (ev.ToolCallCompleted, ev.ToolCallFailed, ev.ToolCallDenied)
         epoch = await owner_of(store, "r", session_id="s")
         twice = store.append([start(), start()], epoch=epoch)

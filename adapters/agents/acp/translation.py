@@ -230,7 +230,7 @@ class AcpTranslation:
     """Turns a session's updates into events.
 
     A call that the gate allowed is already recorded as started; one that runs without a question is reported as
-    started here, so that it is judged too. While the prompt is being cancelled (`interrupted`), outcomes are
+    started here, so that it is evaluated too. While the prompt is being cancelled (`interrupted`), outcomes are
     unreliable: agents report interrupted calls as completed.
     """
 

@@ -251,7 +251,7 @@ class AmpSession(ClientSession):
         self._stream.close(None if self._translation.done or self._closing else self._exit_error())
 
     async def propose(self, tool: str, tool_input: Any) -> GateAnswer:
-        """Answer the delegate about one call, after all earlier output of the client was judged."""
+        """Answer the delegate about one call, after all earlier output of the client was evaluated."""
         self._mark_active()
         await self._client.stdout.wait_until_handled()
         self._stream.send_nowait(*self._translation.turns.begin())

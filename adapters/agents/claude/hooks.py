@@ -1,8 +1,8 @@
 """The calls of a session, and the client's questions about them, answered by the gate. On an error the call is
 denied.
 
-Other hooks may rewrite a call's input while ours judges it. So the input is compared with the judged one again when
-the client asks for permission, after all hooks, and once more after the call has run.
+Other hooks may change a call's input while ours evaluates it. So the input is compared with the evaluated one again:
+when the client asks for permission, after all hooks, and after the call has run.
 """
 
 from collections.abc import Awaitable, Callable, Iterator
@@ -78,7 +78,7 @@ class ClaudeCalls(CallBook[ClientCall]):
     def outcome(self, block: dict[str, Any]) -> Iterator[Event]:
         """The events of a tool result.
 
-        A call that ran without the gate is reported as started first, so that it is judged.
+        A call that ran without the gate is first reported as started, so that it is evaluated.
         """
         call_id = str(block.get("tool_use_id"))
         content = plain_output(block.get("content"))
@@ -113,8 +113,8 @@ class Hooks:
     """The hooks of one session.
 
     `wait_until_judged` returns when all output of the client before the call was reported, and raises if the client
-    never reports the call. `changed` gets a call that ran with another input than the judged one. `decision` answers
-    an allowed call: `allow`; `ask`, so that the client asks for permission; None, so that its own permissions decide.
+    never reports the call. `changed` gets a call that ran with another input than the evaluated one. `decision` is
+    the answer to an allowed call: `allow`; `ask`: the client asks for permission; None: its own permissions decide.
     """
 
     _gate: CallGate
@@ -135,7 +135,7 @@ class Hooks:
             return self._output(GateAnswer(allowed=False, tell_model=tell_model_default(name)))
 
     async def permitted(self, name: str, tool_input: dict[str, Any], context: Any) -> Any:
-        """Answer the client's question for permission, after every hook: the input must still be the judged one."""
+        """Answer the client's request for permission, after every hook: its input must be the evaluated one."""
         call = self._calls.permitted(context.tool_use_id)
         if call is not None and call.name == name and same_input(call.input, tool_input):
             return PermissionResultAllow()

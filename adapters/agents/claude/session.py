@@ -181,7 +181,7 @@ class ClaudeSession(ClientSession):
             await self._gate.report(self._meter.usage_of(totals))
 
     async def _wait_until_judged(self, call_id: str, agent_id: str | None) -> None:
-        """Wait until the client's records have this call, so that everything before it is judged first."""
+        """Wait until the client's records have this call, so that everything before it is evaluated first."""
         try:
             with anyio.fail_after(ORDER_S):
                 while self._calls.turn_of(call_id, agent_id) is None:
@@ -192,7 +192,7 @@ class ClaudeSession(ClientSession):
             raise
 
     async def _changed(self, ran: ClientCall) -> None:
-        """Judge a call that ran with another input than the judged one, and end the run."""
+        """Evaluate a call that ran with another input than the evaluated one, and end the run."""
         await self._stream.send_and_wait(ran.started())
         self._fail(
             ProviderError(

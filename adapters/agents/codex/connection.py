@@ -49,7 +49,7 @@ def arguments(config: Mapping[str, Any], features: Mapping[str, bool]) -> list[s
     """The client's command line for a configuration, without the program's name. Raises UsageError."""
     settings: dict[str, Any] = {
         "web_search": "disabled",
-        # the files of a login shell would run before each command that was judged
+        # the files of a login shell would run before each command that was evaluated
         "allow_login_shell": False,
         "sandbox_workspace_write.network_access": False,
         **{f"features.{name}": False for name in (*UNASKED, *QUIET)},

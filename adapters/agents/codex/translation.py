@@ -1,7 +1,7 @@
 """Translates the client's messages to events.
 
 A call that the gate allowed is already recorded as started; one that starts without a question is reported as started
-here, so that it is judged too.
+here, so that it is evaluated too.
 """
 
 from collections.abc import Iterator, Mapping

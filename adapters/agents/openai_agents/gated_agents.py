@@ -65,8 +65,8 @@ def _with(tool: Tool, **changes: Any) -> Tool:
 
 @dataclass(eq=False)
 class _Asks:
-    """The caller's function `act`, which asks first. `call_of` gives, for its arguments, the tool, the input to judge
-    and the call's id; `refusal` its result for the text of a denial.
+    """The caller's function `act`, behind the gate. `call_of` returns the tool, the input to evaluate and the call's
+    id for its arguments; `refusal` its result for the text of a denial.
     """
 
     _act: Callable[..., Any]

@@ -43,8 +43,8 @@ class UnreadableArgumentsError(ValueError):
 
 
 def evaluated_input(tool: FunctionTool | None, text: str) -> dict[str, Any]:
-    """The input that the gate judges: for a tool made of a Python function, what the function is called with; for one
-    of an MCP server (None), the arguments as the model wrote them. Raises UnreadableArgumentsError: no JSON object, a
+    """The input that the gate evaluates: for a tool made of a Python function, the function's arguments; for one of
+    an MCP server (None), the arguments as the model wrote them. Raises UnreadableArgumentsError: no JSON object, a
     key given twice, a number that is not finite, or values that the function does not take.
     """
     given = _decoded(text)

@@ -199,7 +199,7 @@ class Narrowing:
     """Wraps models and model providers, so that only the tools that could be called now are offered.
 
     The SDK's agents keep every tool, so that a call of one that was not offered is proposed to the gate like any
-    other. If the agent itself lacks the tool, the SDK ends the run and the call is not judged.
+    other. If the agent itself lacks the tool, the SDK ends the run and the call is not evaluated.
     """
 
     def __init__(self, gate: LoopGate) -> None:

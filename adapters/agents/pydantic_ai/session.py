@@ -292,7 +292,7 @@ class GateCapability(AbstractCapability[Any]):
     narrows: bool
 
     def get_ordering(self) -> CapabilityOrdering:
-        """Innermost, so that the judged input is what runs."""
+        """Innermost, so that the evaluated input is what runs."""
         return CapabilityOrdering(position="innermost")
 
     async def before_model_request(self, ctx: RunContext[Any], request_context: Any) -> Any:

@@ -333,7 +333,7 @@ def test(files: tuple[str, ...], junit: str | None, sarif: str | None, as_json: 
 
 
 def _judged(given: PolicyTests) -> Iterator[tuple[JudgedTest, Case, Text]]:
-    """The tests and proofs of a file, each judged: as a record, for a report, and as a failure on a terminal."""
+    """The tests and proofs of a file, each evaluated: as a record, for a report, and as a failure on a terminal."""
     from rich.text import Text
 
     from ...evaluate.policy_tests import case_of, failed_test, judge_expected_proof, judge_test

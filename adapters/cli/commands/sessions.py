@@ -1,4 +1,4 @@
-"""Recorded sessions: `eval` judges them by a policy, `suggest` proposes a policy that they keep."""
+"""Recorded sessions: `eval` evaluates them by a policy, `suggest` proposes a policy that they keep."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def evaluate(
 
 
 class _Report:
-    """Takes sessions as they are judged; what is long is written at the end."""
+    """Takes sessions as they are evaluated; what is long is written at the end."""
 
     def __init__(self, files: ReportFiles, *, as_json: bool, failures: int, fail_on: FailOn) -> None:
         from ...evaluate import EvalSummary

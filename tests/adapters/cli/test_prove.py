@@ -187,7 +187,7 @@ nets:
     found = cli("prove", "policy.yaml", "--property", "property.yaml", *kept)
 
     assert "   1. test()\n        allow, completed after call 2\n" in found.out
-    assert "is not written: a call of it ends after the next has begun" in found.err
+    assert "is not written: one of its calls ends after the next has begun" in found.err
     assert cli("eval", "--policy", "policy.yaml", "found.jsonl").code == 0
 
 
