@@ -501,7 +501,11 @@ def same_but_seq(stored: ev.Event, event: ev.Event) -> bool:
     """Whether two events are read the same, except for their `seq`: 1 in a field of fractions is read as 1.0."""
     if type(stored) is not type(event):
         return False
-    return ev.encode_event(replace(stored, seq=event.seq)) == ev.encode_event(ev.decode_event(ev.encode_event(event)))
+    return _as_read(replace(stored, seq=event.seq)) == _as_read(event)
+
+
+def _as_read(event: ev.Event) -> bytes:
+    return ev.encode_event(ev.decode_event(ev.encode_event(event)))
 
 
 def _other(event: ev.Event) -> StoreError:

@@ -277,3 +277,12 @@ async def test_a_value_that_survives_json_is_recorded(event: ev.Event) -> None:
 
     assert result.status == "completed"
     assert len(await record_of(store)) == len(result.events)
+
+
+async def test_a_whole_number_of_usd_behind_a_repeated_event_is_recorded() -> None:
+    """The store numbers what follows a repeated event, and reads 1 back as 1.0: that is no other event."""
+    message = ev.MessageReceived(content="x", event_id="a")
+    adapter = FakeAdapter([message, message, ev.TokenUsageUpdated(cost_usd=1)])
+    result = await run_once(adapter, "go", policies=[OPEN])
+
+    assert (result.status, result.usage.cost_usd) == ("completed", 1.0)
