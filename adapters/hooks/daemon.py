@@ -49,7 +49,7 @@ PROBE = b'{"proctor": "probe"}'
 
 
 def serve(folder: Path, decider: HookDecider) -> None:
-    """Answer hooks in `folder`, unless another process does; returns when this one is not needed any more.
+    """Answer hooks in `folder`, unless another process does; returns when this process is no longer needed.
 
     The folder is the caller's own, with mode 0700.
     """
@@ -96,12 +96,12 @@ class _Daemon:
         self._http: HookServer | None = None
 
     def close(self) -> None:
-        """Take no more hooks."""
+        """Accept no more hooks."""
         if self._http is not None:
             self._http.close()
 
     def run(self) -> None:
-        """Take connections, each in a thread of its own: one that sends nothing keeps nobody waiting."""
+        """Accept connections, each in a thread of its own: one that sends nothing delays no other."""
         while self._needed():
             self._check()
             try:
@@ -115,7 +115,7 @@ class _Daemon:
         self._finish()
 
     def _finish(self) -> None:
-        """Answer the hooks that were read, as nobody can read them again, and record what was reported."""
+        """Answer the hooks whose input was read, because it can't be read again, and record what was reported."""
         until = time.monotonic() + DECIDE_S
         for thread in list(self._attending):
             thread.join(max(0.0, until - time.monotonic()))
@@ -132,7 +132,7 @@ class _Daemon:
         return there and busy and self._code == _code()
 
     def _check(self) -> None:
-        """Look after the clients whose runs go on; the hook at hand does not wait for that."""
+        """Check the clients with active runs; the current hook does not wait for that."""
         if time.monotonic() - self._looked_at >= LOOK_S and self._deciding.acquire(blocking=False):
             with contextlib.suppress(Exception):  # it is looked at again, and by whoever else uses the store
                 self._decider.check()
@@ -156,9 +156,9 @@ class _Daemon:
             connection.sendall(self._answer_to(data, origin, connection, agent) + END)
 
     def _answer_to(self, data: bytes, origin: Origin, connection: socket.socket, agent: str = "claude") -> bytes:
-        """`=` and what the client is told, or `!` and why nothing was decided; one hook after another.
+        """`=` and the output for the client, or `!` and why nothing was decided; one hook after another.
 
-        One that waits for a person lets others pass, until somebody has answered or the client has gone.
+        While a hook waits for a person, others are answered, until the person has answered or the client is gone.
         """
         try:
             if data == PROBE:
@@ -178,7 +178,7 @@ class _Daemon:
         return b"=" + (json.dumps(output).encode() + b"\n" if output else b"")
 
     def _decide(self, work: Callable[[Future[Any]], T]) -> T:
-        """What `work` gives once the hooks before it are answered.
+        """The result of `work`, once the hooks before it are answered.
 
         Raises EventError when that takes too long, unless `work` has set its future to running by then.
         """
@@ -207,7 +207,7 @@ class _Daemon:
     def _wait_for_approval(
         self, hook_input: HookInput, held: str, origin: Origin, connection: socket.socket
     ) -> HookAnswer:
-        """The answer once the approval is answered, wherever. A client that does not wait for it has its own."""
+        """The answer once somebody has answered the approval. A client that does not wait for it has its own."""
         gone, until = False, time.monotonic() + _BELOW_S
         while True:
             gone = gone or _has_gone(connection)
@@ -221,7 +221,7 @@ class _Daemon:
             time.sleep(LOOK_S if gone else ASK_S)
 
     def _listen(self) -> None:
-        """Take hooks over HTTP, too, once that is asked for. Raises OSError where the port is not to be had."""
+        """Accept hooks over HTTP, too, once that is requested. Raises OSError if the port is not free."""
         endpoint = read_endpoint(".")
         if self._http is not None and self._http.endpoint == endpoint:
             return
@@ -260,7 +260,7 @@ def _all_of(connection: socket.socket) -> bytes:
 
 
 def _refused(error: Exception, data: bytes) -> bytes:
-    """`!`, why, and the hook's name, as the hook that has not read its input does not know it."""
+    """`!`, the reason, and the hook's name, which a hook that has not read its input doesn't know."""
     why = escape_control_lines(str(error) or type(error).__name__)
     try:
         given = json.loads(data)
@@ -271,7 +271,7 @@ def _refused(error: Exception, data: bytes) -> bytes:
 
 
 def _has_gone(connection: socket.socket) -> bool:
-    """Whether nobody reads an answer any more."""
+    """Whether the hook no longer waits for an answer."""
     if connection.family == socket.AF_UNIX:
         poll = select.poll()
         poll.register(connection, 0)
@@ -294,7 +294,7 @@ def _peer(connection: socket.socket) -> int | None:
 
 
 def _code() -> int:
-    """Changes when another version of this package is installed: a process of the old one is not needed then."""
+    """Changes when another version of this package is installed: a process of the old one is then not needed."""
     try:
         return os.stat(__file__).st_mtime_ns
     except OSError:
@@ -302,7 +302,7 @@ def _code() -> int:
 
 
 def main(arguments: list[str]) -> None:
-    """Answer hooks until nobody asks any more."""
+    """Answer hooks until none come any more."""
     folder, *rest = arguments
     serve(Path(folder), HookDecider(HookOptions.read(folder.rpartition("-")[2], rest)))
 

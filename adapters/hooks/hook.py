@@ -42,9 +42,7 @@ SETTINGS_CHANGED = "settings that change during a session apply from the next se
 
 
 class Hook:
-    """One hook of one session, answered once; what follows is written to the `record`, and `opening` says what
-    allowed calls are answered.
-    """
+    """One hook of one session, answered once. Its events go to `record`; `opening` is the answer to allowed calls."""
 
     def __init__(
         self, hook_input: HookInput, session: HookedSession, record: HookRecord, at: datetime, opening: Opening
@@ -62,7 +60,7 @@ class Hook:
         self._held = ""
 
     def answer(self) -> HookAnswer:
-        """Record what follows from the hook, and give the answer to the client."""
+        """Record what follows from the hook, and return the answer to the client."""
         if self._input.kind is None:
             return HookAnswer()
         handler = _HANDLERS[self._input.kind]
@@ -77,7 +75,7 @@ class Hook:
         return self._shown(verdict, stop=stop, held=self._held)
 
     def resolve_held(self, approval: StoredApproval) -> HookAnswer:
-        """Answer a hook that waited for this approval, once that is answered or has expired."""
+        """Answer a hook that waited for this approval, once the approval is answered or expired."""
         if any(request.approval_id == approval.request.approval_id for request in self._session.machine.requests):
             if approval.answer is not None:
                 call, given = self._session.machine.calls[approval.request.call.id], self._input.tool_input
@@ -92,7 +90,7 @@ class Hook:
         return self._shown(verdict, stop=stop)
 
     def ended(self, call_id: str, *, ran: bool) -> None:
-        """Record that this call is over, which no hook reported."""
+        """Record the end of a call that no hook reported."""
         current = self._session.machine.calls.get(call_id)
         if current is None or not ran:
             return self._end_calls([call_id], "the client did not run it")
@@ -106,7 +104,7 @@ class Hook:
         self._failed()
 
     def _shown(self, verdict: Verdict, *, stop: bool, held: str = "") -> HookAnswer:
-        """The answer with words that are fit to be shown: the client prints them as they are."""
+        """The answer with text that is safe to display: the client prints it unchanged."""
         explained = verdict[0] == "deny" and self._input.kind == "prompt"  # it is the reason
         notes = () if explained else tuple(map(escape_control_lines, self._notes()))
         return HookAnswer(
@@ -114,7 +112,7 @@ class Hook:
         )
 
     def _outcome(self, approval: StoredApproval) -> Verdict:
-        """The answer about a call that somebody was asked about: none, where the client's own person answered."""
+        """The answer about a call after an approval request: none if the client's own person answered."""
         gate_answer = next(
             (effect.answer for effect in self._wanted if isinstance(effect, interface.AnswerGate)), None
         )
@@ -144,12 +142,12 @@ class Hook:
 
     @property
     def _refuses(self) -> bool:
-        """Whether the run of this hook's prompt, or of the one that it goes on with, was cancelled."""
+        """Whether the run of this hook's prompt, or of the prompt that it continues, was cancelled."""
         prompt_id = self._input.prompt_id
         return self._session.refuses_on(self._woken.get(prompt_id, prompt_id))
 
     def _handle(self, input: interface.Input) -> None:
-        """Hand an input to the machine; a run that it cancels is over, since the client is told to stop."""
+        """Pass an input to the machine; a run that it cancels is over, because the client's answer is to stop."""
         self._follow(self._session.handle(input, self._record))
 
     def _follow(self, handled: Handled) -> None:
@@ -177,14 +175,14 @@ class Hook:
         return _ALLOWED if self._has_run else ("deny", "; ".join(self._notes()) or STOPPED)
 
     def _mark_scheduled(self) -> None:
-        """A prompt that a model scheduled is no person's; no hook says so. The same text may be a person's, too."""
+        """Mark a prompt that a model scheduled as no person's, which no hook says. A person may write it, too."""
         by_model = self._session.was_scheduled(self._input.prompt)
         wakes = self._client.scheduled(self._input.transcript_path, by_model)
         if by_model or wakes:
             self._input = msgspec.structs.replace(self._input, by_person=False, woken=self._input.woken or wakes)
 
     def _woken_again(self) -> Verdict:
-        """The client goes on with what was prompted, but with nothing that was cancelled."""
+        """The client continues an earlier prompt, unless its run was cancelled."""
         woken = {**self._woken, self._input.prompt_id: self._session.prompt_id}
         self._record.keep(WOKEN_NOTE, msgspec.json.encode(dict(list(woken.items())[-MOST_WOKEN:])))
         if not self._has_run:
@@ -225,7 +223,7 @@ class Hook:
         return self._keep_answer(call, ("ask", _question(session.monitor.latest, call)))
 
     def _allowed(self, call: ToolCall) -> Verdict:
-        """The answer to the client about a call that may run: nothing if the client is to decide."""
+        """The answer to the client about an allowed call: nothing if the client decides."""
         monitor = self._session.monitor
         assert monitor.latest is not None
         admitted, began_in = monitor.admitted, self._session.workspace
@@ -236,14 +234,14 @@ class Hook:
         return self._keep_answer(call, ("allow", f"proctor: {why}") if spared else _ALLOWED, why)
 
     def _keep_opened(self, call_id: str, why: str) -> None:
-        """Keep that a call need not be asked about; of the others only what is open is kept."""
+        """Remember that the client need not ask about a call; of other calls, remember only open questions."""
         opened = _opened_calls(self._record)
         still = {id: opened[id] for id in self._session.machine.calls if id in opened}
         self._record.keep(OPENED_NOTE, msgspec.json.encode({**still, call_id: why}))
 
     def _on_permission(self) -> Verdict:
-        """The client is about to ask its person about a call: not where the policy allows that call positively, nor
-        once the run was cancelled.
+        """The client is about to ask its person about a call: answer for the person if an allow list allows the call,
+        or if the run was cancelled.
         """
         hook_input, opened = self._input, _opened_calls(self._record)
         part = hook_input.tool_input
@@ -268,7 +266,7 @@ class Hook:
         return self._keep_answer(call, ("deny", tell_model or tell_model_default(call.name)), *because)
 
     def _keep_answer(self, call: ToolCall, verdict: Verdict, *because: str) -> Verdict:
-        """Keep what is answered about a call, and the rules that decided where nothing else is the cause."""
+        """Remember the answer about a call, and the rules that decided, if there is no other cause."""
         decision = self._session.monitor.latest
         if not because and decision is not None and decision.tool_call_id == call.id:
             because = tuple(f"{rule_name(v.policy, v.rule)}: {v.message}" for v in decision.violations)
@@ -285,7 +283,7 @@ class Hook:
         return verdict
 
     def _ran(self) -> None:
-        """See that the record says the call ran, with the input it ran with."""
+        """Make sure that the event log has the call's start, with the input that ran."""
         hook_input, session = self._input, self._session
         if not self._has_run:
             return
@@ -307,8 +305,8 @@ class Hook:
 
     @property
     def _call_id(self) -> str:
-        """The call that an outcome is of. Where the client does not say: the first that waits for one, of this tool
-        and input, or else of this tool.
+        """The call of an outcome. If the client does not say: the first one without an outcome, of this tool and
+        input, else of this tool.
         """
         if self._input.tool_use_id or self._found:
             return self._input.tool_use_id or self._found
@@ -363,7 +361,7 @@ class Hook:
         return _ALLOWED
 
     def _batch(self) -> Verdict:
-        """A response's calls are over."""
+        """The calls of a turn have ended."""
         ids = [call.tool_use_id for call in self._input.tool_calls]
         self._end_calls(ids)
         for call_id in self._session.approved.intersection(ids):
@@ -375,7 +373,7 @@ class Hook:
         return _ALLOWED
 
     def _end_logged(self) -> None:
-        """Record the calls that are over by the client's log, which no hook has told."""
+        """Record the calls that have ended according to the client's log, but that no hook reported."""
         runs = {call_id: call for call_id, call in self._session.machine.calls.items() if call.runs}
         if self._client.logged_ends is None or not runs:
             return
@@ -387,8 +385,8 @@ class Hook:
                 self._report(ev.ToolCallCompleted(tool_call_id=call_id, tool_name=name, tool_output=end.output))
 
     def _end_with_their_scripts(self) -> None:
-        """Record that calls are over whose script is, and keep which scripts may have made this one. A command may
-        outlive its script, and its end is reported.
+        """Record the end of calls whose script has ended, and remember which scripts may have made this one. A
+        command can outlive its script; then its own end is reported.
         """
         log, scripts = self._input.transcript_path, self._client.scripts(self._input)
         tool = self._client.tool(self._input.tool_name)
@@ -400,7 +398,7 @@ class Hook:
             self._session.made_by = made_by | this
 
     def _end_calls(self, call_ids: Iterable[str], error: Any = "no hook reported that it ran") -> None:
-        """Of these calls, those without an outcome count as failed: most of them never ran."""
+        """Record those of these calls that have no outcome as failed: most of them never ran."""
         for call_id in call_ids:
             if not self._has_run:
                 break
@@ -412,7 +410,7 @@ class Hook:
                 self._report(ev.ToolCallFailed(tool_call_id=call_id, tool_name=current.name, error=error))
 
     def _interrupted(self) -> Verdict:
-        """No hook tells of the calls that run then."""
+        """No hook reports the calls that were running at an interrupt."""
         for call_id in list(self._session.machine.calls):
             self.ended(call_id, ran=self._waiting(call_id) is None)
         return _ALLOWED
@@ -436,7 +434,7 @@ class Hook:
         return _ALLOWED
 
     def _settings_changed(self) -> Verdict:
-        """A repository's settings, or the agent, could take the hooks out."""
+        """A repository's settings, or the agent, could remove the hooks."""
         return _ALLOWED if self._input.own_settings else ("deny", SETTINGS_CHANGED)
 
     def _waiting(self, call_id: str) -> ApprovalRequest | None:
@@ -455,7 +453,7 @@ class Hook:
         self._handle(answered)
 
     def _by_the_client(self, request: ApprovalRequest, *, granted: bool) -> ApprovalAnswer:
-        """The answer of its own person, as the call's end shows it, unless another was accepted before."""
+        """The answer of the client's own person, as the call's end shows it, unless another was accepted before."""
         accepted = self._record.accepted_answer(request.approval_id)
         return accepted or ApprovalAnswer(granted=granted, by=self._client.by)
 
@@ -472,7 +470,7 @@ class Hook:
             self._handle(interface.AdapterEnded(now_ms=self._now))
 
     def _count_usage(self) -> None:
-        """Take in what the client's log says was used.
+        """Count the usage in the client's log.
 
         Raises EventError for a call that a limit on usage decides on, when the log cannot be read.
         """
@@ -503,7 +501,7 @@ class Hook:
             self._record.keep(USAGE_NOTE, log.state)
 
     def _notes(self) -> Iterator[str]:
-        """Notes for the person: warnings and refusals, why a run failed and, at the end, all findings."""
+        """Notes for the person: warnings and denials, why a run failed and, at the end, all findings."""
         at_the_end = self._input.kind == "stop"
         for event in self._recorded:
             if isinstance(event, ev.PolicyViolated) and (at_the_end or event.action != "request_approval"):

@@ -1,7 +1,6 @@
 """Selectors: the calls a rule covers, by tool names, aliases, virtual names, and conditions on the input.
 
-A selector is bound to a tool's name once; what is left for each call is nothing (the name decides) or one
-predicate on the call.
+A selector is bound to a tool's name once. For each call, either nothing is left (the name decides), or one predicate.
 """
 
 from __future__ import annotations
@@ -52,12 +51,12 @@ HUMAN = "human-approval"
 
 
 def is_person(item: Any) -> bool:
-    """Whether an item of a selector is a person's approval and no tool."""
+    """Whether an item of a selector is a person's approval, not a tool."""
     return isinstance(item, str) and item.strip().casefold() == HUMAN
 
 
 def person_problems(name: str, where: Where) -> Iterator[Issue]:
-    """That a person's approval stands where a tool is named, if it does."""
+    """The problem of a person's approval where a tool is expected, if there is one."""
     if is_person(name):
         message = f"`{HUMAN}` is a person's approval, not a tool: use it in `first` of `before` and "
         yield where, f"{message}`immediately_before`, in `prior`, and in `require {HUMAN} before TOOL`"
@@ -111,7 +110,7 @@ class VirtualName:
         self._match = regexes.Regex(virtual.match).found_in
 
     def fits(self, input: Any) -> bool | None:
-        """Whether a call with this input goes by the name; None if not all of the text is known."""
+        """Whether a call with this input has the name; None if not all of the text is known."""
         values = self._values_at(input)
         if has_unclear(values):
             return None
@@ -119,10 +118,10 @@ class VirtualName:
 
 
 class Subject(Facts, Protocol):
-    """The call a bound selector looks at."""
+    """The call that a bound selector evaluates."""
 
     def goes_by(self, virtual: VirtualName) -> bool | None:
-        """Whether the call's input gives it this name; None if nobody can tell."""
+        """Whether the call's input gives it this name; None if that is unknown."""
         ...
 
 
@@ -140,7 +139,7 @@ class NameScope:
         self.virtual_names = tuple(VirtualName(virtual, self.expand(virtual.tool)) for virtual in virtual_tools)
 
     def expand(self, names: str | Sequence[str]) -> tuple[str, ...]:
-        """Names with aliases replaced by the tools they stand for."""
+        """Names, with aliases replaced by their tools."""
         given = [names] if isinstance(names, str) else names
         found: dict[str, None] = {}
         opened: set[str] = set()
@@ -156,7 +155,7 @@ class NameScope:
         return tuple(found)
 
     def patterns(self, *selectors: Selector) -> tuple[str, ...]:
-        """The names that selectors mean, aliases replaced."""
+        """The names in selectors, aliases replaced."""
         items = [item for selector in selectors for item in items_of(selector)]
         return tuple(name for item in items for name in self.expand(item if isinstance(item, str) else item.tool))
 
@@ -166,7 +165,7 @@ class NameScope:
         return self._aliases == other._aliases and mine == others
 
     def circle(self) -> tuple[str, ...]:
-        """Aliases that stand for one another, in a circle; empty if there is none. One may stand for its own name."""
+        """Aliases that name one another, in a circle; empty if there is none. An alias may name itself."""
         folded = {alias: map(str.casefold, tools) for alias, tools in self._aliases.items()}
         return circle({a: [t for t in tools if t in self._aliases and t != a] for a, tools in folded.items()})
 
@@ -194,9 +193,9 @@ def _meets(bound: Bound, call: Subject) -> bool:
 class Slot:
     """One selector of a rule, compiled in its policy's scope.
 
-    `allows` says which way its conditions lean. A call is looked at under its `own` name, the portable names of its
-    `acts`, and `virtual_names`, all of the scope's unless given. `every_act`: a call that does several things is met
-    by its own name, or where each of them is. `evidence`: what of its calls is some.
+    `allows`: an undecided condition doesn't match, instead of matching. A call is matched by its `own` name, the
+    portable names of its `acts`, and `virtual_names` (by default all of the scope). `every_act`: a call that does
+    several things matches by its own name, or if each of them matches. `evidence`: which of its calls are evidence.
     """
 
     def __init__(
@@ -219,7 +218,7 @@ class Slot:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The patterns named, aliases replaced."""
+        """The patterns, aliases replaced."""
         return tuple(name for part in self._parts for name in part.names)
 
     @property
@@ -250,7 +249,7 @@ class Slot:
         return tuple(part.words for part in self._parts if part.words and names.any(part.matches))
 
     def unlisted(self, names: CallNames, call: Subject) -> list[str]:
-        """The commands of a call that no item that names its tool lists; an empty text for one nobody can name."""
+        """The commands of a call that no item for its tool lists; an empty text for one that can't be named."""
         parts = [part for part in self._parts if part.words and names.any(part.matches)]
         each = [unlisted(part.conditions, call.input, call) for part in parts]
         return [one for one in each[0] if all(one in others for others in each)] if each else []
@@ -261,13 +260,13 @@ class Slot:
         return explained(conditions, call.input, call, allows=self.allows, loose=True, expand=self._expand)
 
     def items_met(self, names: CallNames, call: Subject) -> list[str | ToolWhere]:
-        """The items that a call meets; none where it does not meet the slot."""
+        """The items that a call matches; none if it doesn't match the slot."""
         if not _meets(self.bind(names), call):
             return []
         return [part.item for part in self._parts if _meets(self._bound(part, names, names), call)]
 
     def met_by(self, names: CallNames, call: Subject) -> str:
-        """How a call that meets the slot meets the first item, as a sentence goes on; "" if by its name."""
+        """How a call that matches the slot matches the first item, as the rest of a sentence; "" if by its name."""
         named = [(part, self._bound(part, names, names)) for part in self._parts]
         possible = [(part, bound) for part, bound in named if bound is not False]
         for part, bound in possible:
@@ -280,7 +279,7 @@ class Slot:
         return ""
 
     def forecast(self, names: CallNames, facts: Facts) -> tuple[bool, bool]:
-        """Whether every call of these names is met as things stand, and whether some call may be."""
+        """Whether every call of these names matches now, and whether some call may."""
         found = [part.forecast(self._bound(part, names, names), self._seen(names), facts) for part in self._parts]
         return any(sure for sure, _ in found), any(maybe for _, maybe in found)
 
@@ -289,7 +288,7 @@ _ANY_INPUT = compile_conditions((), allows=True, loose=True)
 
 
 class _Part:
-    """One item of a selector: names, and what the input must meet."""
+    """One item of a selector: names, and conditions on the input."""
 
     def __init__(self, item: str | ToolWhere, scope: NameScope, allows: bool, evidence: Evidence) -> None:
         tools = item if isinstance(item, str) else item.tool
@@ -307,7 +306,7 @@ class _Part:
         self.outputs = compiled.outputs
 
     def bind(self, names: CallNames, virtual_names: Sequence[VirtualName]) -> Bound:
-        """Whether a call with these names is meant: known by its name, or a predicate of the call."""
+        """Whether a call with these names matches: known from its name, or a predicate of the call."""
         where = self._where
         if names.any(self.matches):
             return True if where is None else lambda call: where(call.input, call)

@@ -1,8 +1,8 @@
 """`runs`: which commands a command line would run, and whether a policy names them.
 
-Where a condition allows, every command must be named by its first words, as they stand. Where it denies, one is
-enough: options before a later word are passed over, and what nobody can tell before the line runs is a match. An
-option that is named is meant in every spelling that the program has for it, at any place.
+In an allow, an entry must name each command by its first words, exactly. In a deny, one named command is enough:
+options before a later word are skipped, and what can't be known before the line runs matches. A named option matches
+in every spelling of the program, anywhere in the command.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _ONLY_PRINTS_ALONE = frozenset(split("-h -V"))
 
 
 def would_run(named: str | Sequence[str], reading: Reading) -> Callable[[Any, Facts], bool]:
-    """The test of one value: of a list nobody knows whether it is one command or several lines."""
+    """The test of one value; a list may be one command or several lines."""
     commands = NamedCommands(named)
 
     def holds(value: Any, facts: Facts) -> bool:
@@ -77,7 +77,7 @@ def _shell(facts: Facts) -> Shell:
 
 
 class NamedCommand:
-    """A command that a `runs` names: a name, other words in their order, and options."""
+    """A command that a `runs` names: a name, other words in order, and options."""
 
     __slots__ = ("_options", "_spelled", "_words", "_written", "understood")
 
@@ -102,7 +102,7 @@ class NamedCommand:
         return bool(self._written.options)
 
     def allows(self, given: Words) -> bool:
-        """Whether a command is this one, as it stands, or with the same options spelled in another way."""
+        """Whether a command is exactly this one, or differs only in the spelling of its options."""
         if given[0] is None:
             return (
                 self.name == DYNAMIC
@@ -123,13 +123,13 @@ class NamedCommand:
         return False
 
     def does(self, given: Words) -> bool:
-        """Whether a command is this one, and does its work: `pytest --version` is no test, unless it is named so."""
+        """Whether a command is this one and does its work: `pytest --version` tests nothing, unless named so."""
         more = [word for word in given[1:] if word is not None and word not in self._words]
         alone = len(more) == 1 and more[0] in _ONLY_PRINTS_ALONE
         return self.allows(given) and not alone and _ONLY_PRINTS.isdisjoint(more)
 
     def may_be(self, given: Words, called: Collection[str]) -> bool:
-        """Whether a command, which is `called` so, is this one, or nobody can tell."""
+        """Whether a command, `called` by these names, is or may be this one."""
         name = given[0]
         if name is None:
             return True
@@ -153,7 +153,7 @@ class NamedCommand:
 
 
 def _may_be_file(named: str, given: str) -> bool:
-    """Whether two paths may be one file's, from whatever folders: one of them ends with the other."""
+    """Whether two paths may name the same file, from different folders: one ends with the other."""
     named, given = named.casefold(), given.casefold()
     if "/" not in named or "/" not in given:
         return False
@@ -163,12 +163,12 @@ def _may_be_file(named: str, given: str) -> bool:
 
 
 def _doubled(word: str) -> str:
-    """A word as an option with two dashes, where it may be one: to many programs `-force` is `--force`."""
+    """A word as an option with two dashes, if it can be one: many programs read `-force` as `--force`."""
     return f"-{word}" if re.match("-[A-Za-z]{2}", word) else word
 
 
 def _may_mean(given: tuple[str, str | None], wanted: tuple[str, str | None]) -> bool:
-    """Whether an option is the one that is wanted; a long one may be cut short."""
+    """Whether an option is the named one; a long option may be abbreviated."""
     same = given[0] == wanted[0] or (re.match("--.", given[0]) is not None and wanted[0].startswith(given[0]))
     return same and (wanted[1] is None or given[1] in (wanted[1], _A_VALUE))
 
@@ -183,14 +183,14 @@ class NamedCommands:
         self._called = frozenset(name for each in self._named for name in programs_called(each.name.casefold()))
 
     def allow(self, line: str, shell: Shell = "bash", evidence: Evidence = None) -> bool:
-        """Whether every command that a line would run is known and named; as evidence, each must do its work."""
+        """Whether every command that a line would run is known and named; as evidence, each must also do its work."""
         is_met = NamedCommand.allows if evidence is None else NamedCommand.does
         found = [given for given, among_words in commands_of(line, shell) if not among_words]
         allowed = bool(found) and all(any(is_met(named, given) for named in self._named) for given in found)
         return allowed and (evidence != "success" or proves_each(line, shell))
 
     def unnamed(self, line: str, facts: Facts) -> list[str]:
-        """The commands that keep a line from being allowed: their programs, with one word more of those named."""
+        """The commands for which a line is not allowed: their programs, with one more word of a named program."""
         found: list[str] = []
         for given, among_words in commands_of(line, _shell(facts)):
             if among_words or any(named.allows(given) for named in self._named):
@@ -201,7 +201,7 @@ class NamedCommands:
         return found
 
     def reach(self, line: str, shell: Shell = "bash") -> bool:
-        """Whether a line would run a command that is named, or nobody can tell."""
+        """Whether a line would, or may, run a named command."""
         for given, among_words in commands_of(line, shell, _A_VALUE):
             for command in self._commands(given, among_words):
                 for other in (command, *also_called(command)):
@@ -225,8 +225,8 @@ class NamedCommands:
 
 @lru_cache(maxsize=1024)
 def proves_each(line: str, shell: Shell = "bash") -> bool:
-    """Whether a line that succeeds has run each of its commands, with success: between them stands `&&` alone, and
-    none is within another but at its end, as with `timeout 9 pytest`. Raises UnjudgeableLineError.
+    """Whether a line that succeeds has run each of its commands with success: only `&&` is between them, and
+    a command is inside another one only at its end, as in `timeout 9 pytest`. Raises UnjudgeableLineError.
     """
     from ..shell.parser import parse_line
 
@@ -244,10 +244,10 @@ def proves_each(line: str, shell: Shell = "bash") -> bool:
 
 @lru_cache(maxsize=1024)
 def commands_of(line: str, shell: Shell = "bash", value: str | None = None) -> tuple[tuple[Words, bool], ...]:
-    """The words of each command that a line would run; `redirect` stands for a file that it writes, `value` for an
-    option's value that only the shell knows.
+    """The words of each command that a line would run; `redirect` means a file that it writes, `value` an option's
+    value that only the shell knows.
 
-    True with the words of a program that is not known: what it runs, if anything, is among them, or (None) its input.
+    True with the words of an unknown program: what it runs, if anything, is among its words; None: in its input.
     """
     from ..shell.parser import parse_line
 
@@ -274,8 +274,8 @@ def _words(part: LinePart, value: str | None) -> Words:
 
 
 def _among(given: Words, may_begin: Callable[[str], bool]) -> Iterator[Words]:
-    """The commands that may be among a program's words: any of them, or what it holds behind a sign, begins one, and
-    what an option holds may go on with it. Of very many, nobody can tell.
+    """The commands that may be among a program's words. Any word, or its part behind a sign, can begin one, and an
+    option's value can continue it. If there are too many, the result is unknown.
     """
     left = MOST_AMONG
     parts = [(None,) if word is None else word.split("=") for word in given]
@@ -295,7 +295,7 @@ def _among(given: Words, may_begin: Callable[[str], bool]) -> Iterator[Words]:
 
 
 def _may_follow(program: str, given: Words, wanted: Words) -> bool:
-    """Whether words follow in their order; options, each with a word behind it, may stand between, or any words."""
+    """Whether words follow in order; between them may be options, each with a word behind it, or any words."""
     redefining, any_between = _REDEFINES.get(program, ()), program in _OF_TARGETS
     left = list(wanted)
     may_be_argument = False
@@ -317,7 +317,7 @@ def _may_follow(program: str, given: Words, wanted: Words) -> bool:
 
 
 def _may_be_word(given: str, named: str) -> bool:
-    """Whether a word is the one named, or may be the path of a file that is."""
+    """Whether a word is the named one, or may be the path of the named file."""
     if given == named or "/" not in given or "." not in named:
         return given == named
     same_name = given.rpartition("/")[2] == named and named.strip(".") != ""
