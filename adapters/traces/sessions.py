@@ -135,9 +135,9 @@ def _misnamed(step: _Known, item: dict[str, Any]) -> str | None:
 
 
 def _fill(log: TraceLog, items: list[_Known | dict[str, Any]], model: str | None) -> None:
-    answered = {item.id for item in items if isinstance(item, _Result)}
+    ran = _ran(items)
     names: dict[str, str] = {}
-    for item in items:
+    for n, item in enumerate(items):
         if isinstance(item, dict):
             log.add(ev.Unrecognized, raw=item)
             continue
@@ -150,21 +150,36 @@ def _fill(log: TraceLog, items: list[_Known | dict[str, Any]], model: str | None
                 _usage(log, item, model)
             case _Call():
                 names[item.id] = item.name
-                _call(log, item, answered)
+                _call(log, item, None if ran is None else n in ran)
             case _Result():
                 failed = item.is_error or item.error
                 log.end_call(item.id, names.get(item.id, ""), item.given, failed=failed)
 
 
-def _call(log: TraceLog, call: _Call, answered: set[str]) -> None:
+def _ran(items: list[_Known | dict[str, Any]]) -> set[int] | None:
+    """The places of the calls that have a result, each of the call of its id that came last before it; None if no
+    results are recorded.
+    """
+    if not any(isinstance(item, _Result) for item in items):
+        return None
+    found: set[int] = set()
+    latest: dict[str, int] = {}
+    for n, item in enumerate(items):
+        if isinstance(item, _Call):
+            latest[item.id] = n
+        elif isinstance(item, _Result) and item.id in latest:
+            found.add(latest[item.id])
+    return found
+
+
+def _call(log: TraceLog, call: _Call, ran: bool | None) -> None:
     """Add a call. One with a result ran; one without, in a session with results, never ran. In a session that records
     no results at all, each call counts as completed.
     """
-    ran = call.id in answered or not answered
-    kind = ev.ToolCallStarted if ran else ev.ToolCallRequested
+    kind = ev.ToolCallRequested if ran is False else ev.ToolCallStarted
     fields: dict[str, Any] = {"tool_call_id": call.id, "tool_name": call.name}
     log.add(kind, **fields, tool_input=tool_input(call.given), turn=call.turn)
-    if not answered:
+    if ran is None:
         log.add(ev.ToolCallCompleted, **fields)
 
 

@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from proctor.adapters.evaluate.judge import judge_session
 from proctor.adapters.traces import FORMATS, TraceError, TraceSession, read_sessions
+from proctor.policies import compile_policy, parse_policies
 from proctor.policies import events as ev
 
 CALL = {"type": "tool_call", "id": "c0", "name": "read", "arguments": {"path": "a"}, "turn": 1}
@@ -75,6 +77,18 @@ def test_a_call_without_a_result_among_others_was_requested_and_never_ran(read_o
     assert kinds(session) == [ev.ToolCallStarted, ev.ToolCallCompleted, ev.ToolCallRequested]
     assert session.never_ran == {"c1"}
     assert kinds(without) == [ev.ToolCallStarted, ev.ToolCallCompleted] * 2
+
+
+def test_a_call_whose_id_an_earlier_one_had_needs_a_result_of_its_own(read_one: Any) -> None:
+    """The first ran, the second did not, so the third is the second that counts."""
+    other, last = {**CALL, "turn": 2}, {**CALL, "id": "c9", "turn": 3}
+    session = read_one({"id": "s", "events": [CALL, RESULT, other, last, {**RESULT, "id": "c9", "turn": 3}]})
+    rule = {"type": "count", "tool": "read", "max": 2}
+    report = judge_session(compile_policy(*parse_policies({"name": "p", "rules": [rule]})), session)
+
+    started = [ev.ToolCallStarted, ev.ToolCallCompleted]
+    assert kinds(session) == [*started, ev.ToolCallRequested, *started]
+    assert report.violations == []
 
 
 def test_items_of_unknown_types_are_kept(read_one: Callable[..., TraceSession]) -> None:
