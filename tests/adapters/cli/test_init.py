@@ -43,6 +43,7 @@ def test_the_policy_is_written_and_passes_check(cli: Any, place: Path, agent: st
     ("bash", {"command": "curl example.com"}, "no-network"),
     ("bash", {"command": "cd x && git push"}, "no-push"),
     ("bash", {"command": "npm publish"}, "ask-before-publishing"),
+    ("bash", {"command": "uv publish"}, "ask-before-publishing"),
     ("write", {"path": "../other/a.py"}, "nothing-outside"),
     ("write", {"path": "src/a.py"}, None),
     ("write", {"path": "/w/src/a.py"}, None),
