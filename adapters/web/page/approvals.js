@@ -186,11 +186,11 @@ export class Card {
     this.leave(() => this.element.remove());
   }
 
-  /** Takes no answer any more, and does that; while somebody types here, once they stop, as the rest of their words is for no other call. */
+  /** Takes no answer any more, and does that; while somebody types an answer here, once they stop, as the rest of it is for no other call. */
   leave(then) {
     this.over = true;
     for (const button of this.form.querySelectorAll("button")) button.disabled = true;
-    if (document.activeElement === this.words) this.words.addEventListener("blur", then, { once: true });
+    if (document.activeElement === this.words && !this.sent) this.words.addEventListener("blur", then, { once: true });
     else then();
   }
 

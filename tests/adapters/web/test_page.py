@@ -146,7 +146,9 @@ def test_words_for_a_call_that_is_answered_meanwhile_answer_no_other(person: Per
         [second] = site.get("/api/approvals")["approvals"]
         tab.get_by_role("heading", level=1).click()
         expect(tab.get_by_role("article")).to_have_count(1)
-        tab.get_by_role("button", name="Approve").click()
+        tab.get_by_label("Note").fill("He has none.")
+        tab.get_by_label("Note").press("Control+Enter")
+        expect(tab.get_by_role("article")).to_have_count(0)
         assert ends(site, event["run_id"])[-1]["type"] == "run_completed"
 
     assert second["approval_id"] != first["approval_id"]
