@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import lru_cache
 from heapq import nlargest
 from pathlib import Path
 from typing import Any, Final
@@ -161,29 +161,38 @@ def _with_values(line: str, aliases: Mapping[str, Collection[str]]) -> Iterator[
                 yield from (command[: one.start()] + value + command[one.end() :] for one in found)
 
 
-_SEEN: Final[dict[Path, dict[str, set[str]]]] = {}
-"""By their folder, the aliases of all snapshots so far: a client takes one for its first command, and removes it."""
+_SEEN: Final[dict[str, tuple[set[tuple[float, str]], dict[str, set[str]]]]] = {}
+"""By their folder, the snapshots that are there and were read, each with its time, and the aliases of all so far: a
+client takes one for its first command, and removes it.
+"""
 
 
 def _aliases(log: str) -> dict[str, set[str]]:
-    """What each alias stands for, in any snapshot."""
-    folder = Path(CLAUDE.settings.home(log) or "/nowhere", "shell-snapshots")
-    found = _SEEN.setdefault(folder, {})
-    snapshots = ((_changed_at(path), path) for path in folder.glob("snapshot-*.sh"))
-    for changed_at, path in nlargest(_MOST_SNAPSHOTS, snapshots):
-        for name, value in _aliases_in(path, changed_at):
-            found.setdefault(name, set()).add(value)
+    """What each alias stands for, in any snapshot; each is read once, as every command asks."""
+    folder = os.path.join(CLAUDE.settings.home(log) or "/nowhere", "shell-snapshots")
+    read, found = _SEEN.get(folder, ((), {}))
+    latest = nlargest(_MOST_SNAPSHOTS, _snapshots(folder))
+    for snapshot in latest:
+        if snapshot not in read:
+            for name, value in _aliases_in(Path(snapshot[1])):
+                found.setdefault(name, set()).add(value)
+    _SEEN[folder] = set(latest), found
     return found
 
 
-@lru_cache(maxsize=_MOST_SNAPSHOTS)
-def _aliases_in(path: Path, changed_at: float) -> list[tuple[str, str]]:
-    found = []
+def _snapshots(folder: str) -> Iterator[tuple[float, str]]:
+    """The snapshots of a folder, each with the time of its last change."""
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.startswith("snapshot-") and entry.name.endswith(".sh"):
+                yield _changed_at(entry), entry.path
+
+
+def _aliases_in(path: Path) -> Iterator[tuple[str, str]]:
     with suppress(OSError):
         for name, value in _ALIAS.findall(path.read_text(encoding="utf-8", errors="replace")):
             with suppress(ValueError):
-                found.append((name, " ".join(shlex.split(value))))
-    return found
+                yield name, " ".join(shlex.split(value))
 
 
 def output(answer: messages.HookAnswer, given: messages.HookInput) -> dict[str, Any]:
@@ -264,7 +273,7 @@ def _results(log: str, *marks: bytes) -> Iterator[_LogRow]:
         yield from (row for row in rows if row is not None)
 
 
-def _changed_at(path: Path) -> float:
+def _changed_at(path: Path | os.DirEntry[str]) -> float:
     try:
         return path.stat().st_mtime
     except OSError:
