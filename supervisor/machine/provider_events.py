@@ -49,6 +49,9 @@ class ProviderEvents:
             self._state.fail_adapter(f"reported a `{type(event).__name__}`, which is not an event")
         elif (wrong := validation_error(event)) is not None:
             self._state.fail_adapter(f"reported a `{event.type}` event whose {wrong}")
+        elif event.event_id and isinstance(event, ev.ToolEvent | ev.ToolOutcome):
+            # A call is known by its own id: the store would leave out an event whose id another has.
+            self.handle_event(msgspec.structs.replace(event, event_id=""))
         elif (handler := _HANDLERS.get(type(event))) is not None:
             handler(self, event)
         else:
@@ -131,9 +134,7 @@ class ProviderEvents:
             self._state.record(event)
             return
         error = event.tell_model or "refused by the provider"
-        self._state.record(
-            ev.ToolCallFailed(tool_call_id=id, tool_name=call.name, error=error, event_id=event.event_id)
-        )
+        self._state.record(ev.ToolCallFailed(tool_call_id=id, tool_name=call.name, error=error))
 
     def _run_started(self, event: ev.RunStarted) -> None:
         self._model = event.model or self._model

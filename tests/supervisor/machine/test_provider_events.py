@@ -286,3 +286,23 @@ async def test_a_whole_number_of_usd_behind_a_repeated_event_is_recorded() -> No
     result = await run_once(adapter, "go", policies=[OPEN])
 
     assert (result.status, result.usage.cost_usd) == ("completed", 1.0)
+
+
+async def test_a_call_is_recorded_though_its_event_has_the_id_of_another() -> None:
+    """A store leaves out an event whose id is known; a run that continues the session would not count the call."""
+    store = MemoryStore()
+    started: dict[str, Any] = {"tool_name": "pay", "event_id": "a"}
+    steps = [
+        ev.MessageReceived(content="x", event_id="a"),
+        ev.ToolCallStarted(tool_call_id="1", **started),
+        ev.ToolCallCompleted(tool_call_id="1", **started),
+        ev.ToolCallStarted(tool_call_id="2", **started),
+    ]
+    once = parse_policies("{name: p, on_violation: deny, rules: [{type: count, tool: pay, max: 2}]}")
+    first = await run_once(FakeAdapter(steps), "go", policies=once, store=store)
+    second = FakeAdapter([Ask(name="pay")])
+    await run_once(second, "on", policies=once, store=store, session_id=first.session_id)
+
+    assert [event.tool_call_id for event in first.events if isinstance(event, ev.ToolCallStarted)] == ["1", "2"]
+    assert sum(isinstance(event, ev.ToolCallCompleted) for event in first.events) == 1
+    assert second.ran == []
