@@ -2,7 +2,7 @@
 
 import ast
 import re
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from contextlib import suppress
 from datetime import datetime
 from itertools import product
@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
+from proctor.policies.errors import EventError
 from proctor.policies.rules.machine import EvaluatedCall
 from proctor.supervisor.errors import UsageError
 
@@ -156,28 +157,34 @@ class _Written(msgspec.Struct, frozen=True):
 def _folder(message: _Input) -> dict[str, str]:
     """The folder that a command names, which no hook says: by the model's call in the log. What a script of the model
     wrote is not known.
+
+    Raises EventError where two calls have its id, as nobody knows which one the hook is of.
     """
     log, call_id = message.transcript_path or "", message.tool_use_id
     if not log or call_id.startswith(FROM_SCRIPT):
         return {}
     wait_s = WAIT_S if EVENTS[message.event] == "call" else 0
-    written = messages.awaited(lambda: _written(log, call_id), lambda found: found is not None, wait_s)
-    return {"workdir": written.workdir} if written is not None and written.workdir else {}
+    written = messages.awaited(lambda: _written(_payloads(log, call_id, last=_END), call_id), bool, wait_s)
+    folders = {each.workdir for each in written}
+    if len(folders) > 1:
+        raise EventError(f"the model has made two calls with the id `{call_id}`")
+    return {"workdir": folder} if (folder := next(iter(folders), None)) else {}
 
 
-def _written(log: str, call_id: str) -> _Written | None:
-    """What the model wrote of a command, the latest of this id; None if the log does not say."""
-    found = None
-    for line in _payloads(log, call_id, last=_END):
-        found = _written_in(line, call_id) or found
+def _written(lines: Iterable[_Payload], call_id: str) -> list[_Written]:
+    """What the model wrote of a command that has no output yet, or of several if it gave them one id; nothing if the
+    log does not say.
+    """
+    found: list[_Written] = []
+    for line in lines:
+        if line.call_id != call_id:
+            continue
+        if line.type in OUTPUTS:  # ids may come again
+            found.clear()
+        elif line.type == "function_call":
+            with suppress(msgspec.MsgspecError):
+                found.append(msgspec.json.decode(line.arguments, type=_Written))
     return found
-
-
-def _written_in(line: _Payload, call_id: str) -> _Written | None:
-    if line.type == "function_call" and line.call_id == call_id:
-        with suppress(msgspec.MsgspecError):
-            return msgspec.json.decode(line.arguments, type=_Written)
-    return None
 
 
 def _exit_code(given: messages.HookInput) -> int | None:
@@ -233,13 +240,11 @@ def _may_leave_sandbox(given: messages.HookInput, call_id: str) -> bool:
     """
     if given.tool_name != "Bash":
         return False
-    sandbox, written = "", None
-    for line in _payloads(given.transcript_path, '"turn_context"', call_id, last=_END):
-        sandbox = line.sandbox_policy.type or sandbox
-        written = _written_in(line, call_id) or written
-    if sandbox == "danger-full-access":  # there is none
-        return False
-    return written is None or written.sandbox_permissions != _Written().sandbox_permissions
+    lines = list(_payloads(given.transcript_path, '"turn_context"', call_id, last=_END))
+    if next((kind for line in reversed(lines) if (kind := line.sandbox_policy.type)), "") == "danger-full-access":
+        return False  # there is none
+    written = _written(lines, call_id)
+    return not written or any(each.sandbox_permissions != _Written().sandbox_permissions for each in written)
 
 
 def _scripts(given: messages.HookInput) -> frozenset[str]:

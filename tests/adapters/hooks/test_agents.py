@@ -706,6 +706,21 @@ def test_the_folder_that_a_codex_command_names_is_that_in_its_log(agent: Any) ->
 
 
 @only_codex
+def test_a_folder_is_not_taken_from_another_call_with_the_same_id(agent: Any) -> None:
+    """The model calls twice in one response, and the log has both calls."""
+    denied = "{tool: bash, where: [{path: $.workdir, within: kept}]}"
+    agent.install(policy=f"{{name: p, on_violation: deny, tool_rules: [{{deny: [{denied}]}}]}}")
+    (agent.cwd / "kept").mkdir()
+    for n, command in enumerate(("touch made", "echo free")):
+        agent.api.reply(
+            agent.api.shell(f"c{n}", "touch made", workdir=str(agent.cwd / "kept")), agent.api.shell(f"c{n}", command)
+        )
+    agent.run()
+
+    assert list((agent.cwd / "kept").iterdir()) == []
+
+
+@only_codex
 def test_a_codex_patch_that_does_not_apply_has_failed_before_the_next_call(agent: Any) -> None:
     """No hook reports it. A command that is still running has not failed."""
     agent.install(policy="{name: p, on_violation: deny, rules: [{type: circuit_breaker, consecutive: 2}]}")

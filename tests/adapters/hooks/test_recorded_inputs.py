@@ -150,11 +150,14 @@ def test_the_clients_own_question_is_skipped_for_an_allowed_call(agent: str, tmp
 
 ESCALATED = {"type": "function_call", "call_id": "c1", "arguments": '{"sandbox_permissions": "require_escalated"}'}
 PLAIN = {"type": "function_call", "call_id": "c2", "arguments": "{}"}
+OVER = {"type": "function_call_output", "call_id": "c1"}
 
 
 @pytest.mark.parametrize(("sandbox", "lines", "allowed"), [
     ("workspace-write", [PLAIN], False),  # of the other, as of a script's, nothing is known
     ("workspace-write", [ESCALATED, PLAIN], False),
+    ("workspace-write", [ESCALATED, {**PLAIN, "call_id": "c1"}, PLAIN], False),  # two calls with one id
+    ("workspace-write", [ESCALATED, OVER, {**PLAIN, "call_id": "c1"}, PLAIN], True),
     ("workspace-write", [{**PLAIN, "call_id": "c1"}, PLAIN], True),
     ("danger-full-access", [], True),
 ])  # fmt: skip
