@@ -192,7 +192,7 @@ _NOTES = {
     "findings": "preflight",
     "unpriced": "no price",
     "prices": "prices",
-    "not_exercised": "not asked",
+    "not_exercised": "not exercised",
 }
 """Notes in a report's metadata, and the word each is shown under."""
 

@@ -62,7 +62,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
         if self.calls:
             found += f", {counted(self.calls, 'call')}"
         if self.disturbed:
-            found += f"; left out in turn, {len(self.disturbed):,} disturbed"
+            found += f"; unseen, {len(self.disturbed):,} would be disturbed"
         return f"RARE: {found}" if self.rare else found
 
 

@@ -59,8 +59,8 @@ def policy_text(suggestion: Suggestion) -> str:
 def _lines(suggestion: Suggestion) -> Iterator[str]:
     disturbed = len(suggestion.disturbed)
     sessions = counted(suggestion.sessions, "session")
-    yield f"# Learnt from {sessions}. Learnt without each in turn, it would have disturbed"
-    yield f"# {disturbed:,} of them. RARE marks what fewer than three sessions show: look at it before you keep it."
+    yield f"# Learned from {sessions}. Tried on each after learning from the others, it disturbed {disturbed:,}."
+    yield "# RARE: fewer than three sessions show this. Look at it before you keep it."
     yield "version: 1"
     yield f"name: {flow(suggestion.name)}"
     yield f"on_violation: {suggestion.action}"

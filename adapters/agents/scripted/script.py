@@ -167,7 +167,7 @@ def read_script(source: ScriptSource) -> Script:
 
 
 def _text(source: str | Path) -> tuple[str, str]:
-    if isinstance(source, str) and "\n" in source:
+    if isinstance(source, str) and ("\n" in source or source.lstrip().startswith("{")):
         return "script", source
     try:
         return str(source), Path(source).read_text(encoding="utf-8")

@@ -122,7 +122,7 @@ def test_a_line_that_no_entry_can_match_is_reported_and_is_no_test(cli: Any, lea
     odd = session("odd", "go", ("bash", {"command": "git status; $TOOL now"}, ""), ("once", {}, ""))
     assert learnt(odd, session("large", "go", ("count", {"n": 2**70}, ""))).code == 0
 
-    assert "# 13 sessions, 13 calls; left out in turn, 1 disturbed" in place.joinpath("policy.yaml").read_text()
+    assert "# 13 sessions, 13 calls; unseen, 1 would be disturbed" in place.joinpath("policy.yaml").read_text()
     assert cli("test", "tests.yaml").code == 0
 
 
@@ -161,7 +161,7 @@ def test_each_entry_has_its_evidence_and_rare_ones_are_marked(learnt: Any, place
 
     assert (found["sessions"], found["disturbed"]) == (13, 1)
     assert rare == {"`drop_all`": 1, "`rm -rf build`": 1}
-    assert "- rm -rf build  # RARE: 1 session, 1 call; left out in turn, 1 disturbed" in text
+    assert "- rm -rf build  # RARE: 1 session, 1 call; unseen, 1 would be disturbed" in text
     assert "- git status  # 12 sessions, 12 calls" in text
     assert "# `find_order` before `refund`: 12 sessions" in text
 

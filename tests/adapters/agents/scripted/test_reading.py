@@ -82,13 +82,14 @@ def test_every_problem_of_a_script_is_reported_at_once() -> None:
 
 
 def test_a_script_is_loaded_from_a_path_text_or_data(tmp_path: Path) -> None:
-    """Each gives the same script. A problem in a file names the file."""
+    """Each gives the same script, text of one line too. A problem in a file names the file."""
     path = tmp_path / "agent.yaml"
     path.write_text("steps:\n  - say: hi\n")
     bad = tmp_path / "bad.yaml"
     bad.write_text("steps:\n  - say: 1\n")
 
-    scripts = [ScriptedAdapter(s).script for s in (path, str(path), path.read_text(), {"steps": [{"say": "hi"}]})]
+    texts = (path.read_text(), "{steps: [{say: hi}]}")
+    scripts = [ScriptedAdapter(s).script for s in (path, str(path), *texts, {"steps": [{"say": "hi"}]})]
 
     assert all(script == scripts[0] for script in scripts)
     with pytest.raises(UsageError, match=r"bad\.yaml:2:10: expected text, got the number 1 at `steps\[0\]\.say`"):
