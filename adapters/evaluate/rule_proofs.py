@@ -245,21 +245,21 @@ def _ways(
         answer = prove(stack, no_looser_than=part)
         if answer.verdict == "unknown":
             yield ProofDifference(verdict="unknown", change=change, rules=[name], reason=answer.reason)
-        elif answer.verdict == "refuted":
-            yield _shown_by(record_of(f"{change} {name}", answer), name, change, compiled)
+        elif isinstance(answer, Refuted):
+            yield _shown_by(answer, name, change, compiled)
     if late:
         yield ProofDifference(verdict="unknown", change=change, rules=late, reason=NOT_ASKED)
 
 
 def _shown_by(
-    record: ProofRecord, rule: str, change: str, compiled: tuple[CompiledPolicy, CompiledPolicy]
+    answer: Refuted, rule: str, change: str, compiled: tuple[CompiledPolicy, CompiledPolicy]
 ) -> ProofDifference:
-    """The difference that a session shows: its last call, of which one policy may only ask."""
-    context = msgspec.convert(record.context, RunContext)
-    [found] = compare_sessions(*compiled, [session_of(record)], context)
-    last = found.calls[-1] if found.calls else None
+    """The difference that a session shows: its last call, of which one policy may only ask, or its end."""
+    context = msgspec.convert(answer.context, RunContext)
+    [found] = compare_sessions(*compiled, [session_of(record_of(f"{change} {rule}", answer))], context)
+    last = next((each for each in found.calls if each.tool_call_id == answer.violation.tool_call_id), None)
     was, would_be = (last.old, last.new) if last else (None, None)
-    asks = bool(record.session) and record.session[-1]["decision"] == "request_approval"
+    asks = bool(answer.session) and answer.session[-1]["decision"] == "request_approval"
     if asks and change == "newly_allowed":
         would_be = DiffAnswer(action="request_approval")
     elif asks:
@@ -268,10 +268,10 @@ def _shown_by(
         verdict="refuted",
         change="other_action" if asks or (last is not None and last.change == "other_action") else change,
         rules=[rule],
-        session=record.session,
+        session=answer.session,
         old=was,
         new=would_be,
-        context=record.context,
+        context=answer.context,
     )
 
 
