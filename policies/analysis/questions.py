@@ -23,7 +23,7 @@ from ..stack.clauses import Clause
 from ..stack.merge import checked_stack, merge_policies
 from ..values.globs import is_plain
 from ..values.json_values import text_of
-from ..values.paths import path_steps
+from ..values.paths import compile_path, path_steps
 from ..values.work_budget import Work
 from .components import Standard
 from .findings import Proved, Refuted, Unknown
@@ -333,14 +333,17 @@ def _is_covered(path: str, tested: dict[str, list[Any]]) -> bool:
 
 
 def _distinguished(path: str, values: Iterable[Any], clauses: Iterable[Clause]) -> list[Any]:
-    """The values that a context may have at a path, one of those that the conditions at it do not tell apart; null
-    before none, as a run whose context lacks what a `when` asks for does not start.
+    """The values that a context may have at a path, one of those that the conditions at it do not tell apart; not
+    none, as a run whose context lacks what a `when` asks for does not start.
     """
+    values_at = compile_path(path)
     leaves = [leaf for clause in clauses for leaf in all_in(list(clause.record.when)) if leaf.path == path]
     tests = [compile_when([each]) for leaf in leaves for each in (leaf, Condition(not_=(leaf,)))]
     found: dict[Any, Any] = {}
     for value in sorted(values, key=lambda each: each is not None):
         [document], _ = documents({path: [value]}, 1)
+        if not values_at(document):
+            continue
         with suppress(msgspec.ValidationError):
             facts = [NoCall(msgspec.convert({**place, **document}, RunContext)) for place in PLACES]
             found.setdefault(tuple(holds(document, each) for holds in tests for each in facts), value)

@@ -23,6 +23,7 @@ from proctor.policies.analysis.questions import OWN_NAMES
 from proctor.policies.events.run_context import RunContext, Tool
 from proctor.policies.policy import Policy
 from proctor.policies.stack.clauses import clauses_of
+from proctor.policies.values.paths import compile_path
 from tests.fuzz.broken_policies import distinguish, variants
 from tests.fuzz.proof_pairs import pair
 from tests.fuzz.proofs import compared, sanity_compared
@@ -333,17 +334,19 @@ def test_a_number_used_as_a_key_is_distinguished_from_classes_of_other_values() 
     assert isinstance(verify(policy({**each, "max": 2}), no_looser_than=policy({**each, "tool": seven})), Refuted)
 
 
-@pytest.mark.parametrize("path", ["$.tenant", "$.labels.env"])
-def test_the_context_of_a_counterexample_has_every_value_that_a_when_reads(path: str) -> None:
-    """The value may be null."""
+@pytest.mark.parametrize("path", ["$.tenant", "$.labels.env", "$.labels.teams[*]"])
+@pytest.mark.parametrize("operator", ["equals", "not_equals"])
+def test_the_context_of_a_counterexample_has_every_value_that_a_when_reads(path: str, operator: str) -> None:
+    """Without one, no run starts. The value may be null."""
     rule = {"type": "count", "tool": "pay", "max": 1}
-    answer = verify(policy({**rule, "when": [{"path": path, "equals": "x"}]}), no_looser_than=policy(rule))
+    when = {**rule, "when": [{"path": path, operator: "x"}]}
+    stack, base = (when, rule) if operator == "equals" else ({**rule, "max": 2}, when)
+    answer = verify(policy(stack), no_looser_than=policy(base))
+
     assert isinstance(answer, Refuted)
-    context: Any = answer.context
-    for step in path.split(".")[1:]:
-        assert step in context
-        context = context[step]
-    assert context != "x"
+    values = compile_path(path)(answer.context)
+    assert values
+    assert "x" not in values
 
 
 QUESTIONS: list[dict[str, Any]] = yaml.load(Path(__file__).with_name("questions.yaml").read_text(), yaml.CSafeLoader)
