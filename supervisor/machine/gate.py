@@ -87,7 +87,7 @@ class GateKeeper:
             runs = not is_open and current is not None and current.runs
             self._deny_used_id(proposal, again=again, state="runs" if runs else "waits")
             return
-        if current is None:
+        if current is None or current.turn != calls.session.turn_ahead(call.turn):
             self.state.record(ev.ToolCallRequested(**call_fields(call)))
         if self.state.cause is not None:
             self._deny(proposal, "cancel", None)

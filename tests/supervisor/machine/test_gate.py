@@ -7,12 +7,14 @@ from contextlib import suppress
 from types import FrameType
 from typing import Any
 
+import msgspec
 import pytest
 from anyio.lowlevel import checkpoint
 from supervised import OPEN, Before
 
 from proctor.policies import Check, Deny, Limit, Limits, Policy, ToolCall, compile_policy, merge_policies
 from proctor.policies import events as ev
+from proctor.policies.events.calls import call_fields
 from proctor.policies.events.run_context import Capabilities, RunContext
 from proctor.supervisor import GateAnswer, MemoryStore, Supervisor, run_once
 from proctor.supervisor.machine import interface
@@ -143,6 +145,25 @@ def test_a_pending_call_whose_id_another_used_meanwhile_is_requested_again_on_re
 
     assert run.answers() == answers
     assert len([event for event in run.recorded if isinstance(event, ev.ToolCallRequested)]) == 2
+    assert replayed.snapshot() == run.machine.monitor.snapshot()
+
+
+@pytest.mark.parametrize(("turns", "requests"), [((0, 2), 2), ((2, 2), 1), ((0, 0), 1)])
+def test_a_call_reported_before_it_is_proposed_in_a_later_turn_is_requested_again_on_record(
+    turns: tuple[int, int], requests: int
+) -> None:
+    """Otherwise a session that is replayed would be in an earlier turn than the one that lived on."""
+    run = Run()
+    reported, proposed = (msgspec.structs.replace(CALL, turn=turn) for turn in turns)
+    run.feed(interface.Reported(now_ms=1, event=ev.ToolCallRequested(**call_fields(reported))))
+    run.propose(1, proposed)
+    run.store()
+    replayed = run.compiled.monitor(RunContext())
+    for event in run.recorded:
+        replayed.observe(event)
+
+    assert run.answers() == [(1, True)]
+    assert len([event for event in run.recorded if isinstance(event, ev.ToolCallRequested)]) == requests
     assert replayed.snapshot() == run.machine.monitor.snapshot()
 
 
