@@ -37,7 +37,9 @@ _DATA = re.compile(
     r"|GO(OS|ARCH|PROXY|111MODULE)|CGO_ENABLED|CUDA_VISIBLE_DEVICES|SOURCE_DATE_EPOCH|COVERAGE_FILE|SECRET_KEY"
     r"|PG(HOST|PORT|USER|DATABASE|PASSWORD)|PIP_(NO_CACHE_DIR|DISABLE_PIP_VERSION_CHECK|NO_INPUT|QUIET)|DEBIAN_FRONTEND"
     r"|[A-Z][A-Z0-9_]*_(DEBUG|LEVEL|PORT|HOST|HOSTNAME|REGION|ENV|TIMEOUT|VERSION|ID|KEY|TOKEN|SECRET|PASSWORD|USER"
-    r"|USERNAME|EMAIL|DB|DATABASE|URL|URI|DSN|COLOR|LOG|THREADS|WORKERS|JOBS|SEED|MODE|DEVICE|DEVICES|DATE|EPOCH)"
+    r"|USERNAME|EMAIL|DB|DATABASE|URL|URI|DSN|COLOR|LOG|THREADS|WORKERS|JOBS|SEED|MODE|DEVICE|DEVICES|DATE|EPOCH|PROFILE"
+    r"|BASE|PROJECT|NAMESPACE|STAGE|TAG|BRANCH|FORMAT|LIMIT|SIZE|COUNT|RETRIES|INTERVAL|ENDPOINT|DOMAIN|OFFLINE|ENABLED)"
+    r"|MPLBACKEND"
 )
 """Variables that every program reads as data."""
 
@@ -58,6 +60,15 @@ _PLAIN_VALUES = (
     (re.compile("|".join(_COUNTING)), re.compile("[0-9]+")),
     (re.compile("IFS"), re.compile(r"[^\w./-]*")),  # with `IFS=0`, `a$?-x` becomes `a` and `-x`
     (re.compile("LANG|LC_[A-Z]+"), re.compile(r"C|POSIX|(C|[a-z]{2}_[A-Z]{2})\.(UTF-8|utf-?8)")),
+    (
+        re.compile("CARGO_(TERM_(COLOR|VERBOSE|QUIET)|TARGET_DIR|INCREMENTAL|NET_OFFLINE|BUILD_JOBS)"),
+        re.compile(r"[\w./-]*"),
+    ),
+    (
+        re.compile("RUST(DOC)?FLAGS"),
+        re.compile(r"((-[DAWF] ?[\w:-]+|-C ?(target-cpu|opt-level|debuginfo|debug-assertions)(=[\w.-]+)?)( |\Z))*"),
+    ),
+    (re.compile("GOFLAGS"), re.compile(r"(-(mod=(mod|vendor|readonly)|v|race|count=\d+|tags=[\w,]+)( |\Z))*")),
     (
         re.compile("NODE_OPTIONS"),
         re.compile(
@@ -133,7 +144,7 @@ _TEST_OPERATORS = split("= == != < > -nt -ot -ef")
 _NUMERIC_OPERATORS = split("-eq -ne -lt -le -gt -ge")
 _TEXT_FORMAT = re.compile(r"(?:[^%]|%[-0-9.]*[sbqc%])*", re.DOTALL)
 _SET_LETTERS = re.compile(r"[-+][euxvfC]+")
-_SET_OPTIONS = split("errexit nounset pipefail xtrace noclobber noglob verbose")
+SET_OPTIONS = split("errexit nounset pipefail xtrace noclobber noglob verbose")
 
 _SHOPT_OPTIONS = split(
     "nullglob globstar dotglob failglob nocaseglob nocasematch inherit_errexit lastpipe checkwinsize"
@@ -285,7 +296,7 @@ def _set(words: Sequence[Word]) -> bool:
         letters, named = re.fullmatch(r"(.*?)(o?)", word.text, re.DOTALL).groups()  # type: ignore[union-attr]
         if letters not in ("-", "+") and not _SET_LETTERS.fullmatch(letters):
             return False
-        if named and (not rest or rest.pop(0).text not in _SET_OPTIONS):
+        if named and (not rest or rest.pop(0).text not in SET_OPTIONS):
             return False
     return True
 

@@ -58,6 +58,9 @@ _CMAKE_DATA = (
 )
 """Settings of CMake's that no build runs as a command: a switch, a number, a plain word of a project."""
 
+GO_LINKING = r"(?:-[sw]|-X [\w./-]+=[\w.:/+-]*)(?: -[sw]| -X [\w./-]+=[\w.:/+-]*)*"
+"""Options of Go's linker that run nothing."""
+
 _OF_HOST = "[^/-][^/]*:.*"
 """An archive on another machine, to which the program connects."""
 
@@ -270,13 +273,14 @@ _CARRYING = {
         ),
     ),
     "go": Carries(
-        long="-exec -toolexec -vettool -ldflags -extld -gccgoflags -compiler -modfile -overlay"
-        " --exec --toolexec --vettool --ldflags --gccgoflags --compiler --overlay",
+        long="-exec -toolexec -vettool -extld -gccgoflags -compiler -modfile -overlay"
+        " --exec --toolexec --vettool --gccgoflags --compiler --overlay",
         words="tool|generate|[A-Z][A-Z0-9_]*=.*",  # `go env -w CC=x` sets what later builds run
         harmless=r"--?(a|n|p|race|msan|asan|v|work|x|o|tags|trimpath|mod|buildvcs|buildmode|i|u|t|d|f|m|e|json|run|count|cover"
         r"|coverprofile|covermode|coverpkg|bench|benchmem|benchtime|short|timeout|parallel|cpu|failfast|list|shuffle|skip"
         r"|cpuprofile|memprofile|blockprofile|vet|args|help|h|versions|all|deps|test|find|compat|go|fix|diff|s|w|r|l|c"
-        r"|cache|modcache|testcache|fuzzcache|fuzz|fuzztime|module|require|droprequire|replace|print|src|cmd|short|C)(=.*)?",
+        r"|cache|modcache|testcache|fuzzcache|fuzz|fuzztime|module|require|droprequire|replace|print|src|cmd|short|C)(=.*)?"
+        rf"|--?ldflags(={GO_LINKING})?|{GO_LINKING}",
     ),
     "gpg": Carries(harmless="--(version|help|list-keys|verify|list-secret-keys)|-k|-K"),
     "mypy": Carries(words=f"@.*|{_FED}"),  # a file of further options

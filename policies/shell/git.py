@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 
 from .carrying import Carries, carries, gives_other, harmless
-from .words import Word, split
+from .words import Word, literal, split
 from .wrappers import UNKNOWN, Nested, Prefix, behind
 
 _OPTIONS = harmless("""
@@ -82,6 +82,8 @@ _CARRYING = {
 
 _PLACES = ("start", "good", "bad", "reset", "log", "status", "init", "update", "summary")
 
+_LFS = split("pull fetch checkout ls-files status track untrack install env version")
+
 _GLOBAL = Prefix(
     taking="-C --git-dir --work-tree --namespace",
     alone="--no-pager -P --bare --no-replace-objects --literal-pathspecs --no-optional-locks",
@@ -109,6 +111,10 @@ def git(arguments: Sequence[Word]) -> list[Nested]:
     verb, words = rest[0].text, rest[1:]
     if verb == "config":
         return [] if _is_plain_setting(words) else UNKNOWN
+    if verb == "lfs" and words and words[0].text in _LFS:
+        return [Nested(words=(literal("git-lfs"), *words))]
+    if verb == "bisect" and words and words[0].text == "run":
+        return [Nested(words=tuple(words[1:]))] if words[1:] else []
     if verb in ("bisect", "submodule") and not (words and words[0].text in _PLACES):
         return UNKNOWN
     if verb in _MERGING and gives_other(words, _MERGING[verb], _STRATEGIES):  # it runs `git-merge-STRATEGY`

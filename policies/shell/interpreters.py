@@ -15,13 +15,14 @@ from .wrappers import UNKNOWN, Nested
 
 
 class Interpreter(msgspec.Struct, frozen=True, kw_only=True):
-    """The options that an interpreter of files may have; others are code, or read it from the input. `reading` are
-    words that it takes in place of a file, to read commands.
+    """The options that an interpreter of files may have; others are code, or read it from the input. Those `loading`
+    take another file; `reading` are words that it takes in place of a file, to read commands.
     """
 
     alone: str = ""
     taking: str = ""
     valued: re.Pattern[str] = re.compile("(?!)")
+    loading: str = ""
     module: str = ""
     reading: tuple[str, ...] = ()
     tells: tuple[str, ...] = ("--version", "-v", "--help", "-h")
@@ -43,6 +44,7 @@ _INTERPRETERS = (
             alone="--test --watch --check --no-warnings --trace-warnings --no-deprecation --trace-deprecation"
             " --test-only --enable-source-maps --experimental-strip-types --experimental-vm-modules"
             " --experimental-test-coverage --inspect --inspect-brk --expose-gc --trace-uncaught",
+            loading="-r --require --import --loader",
             valued=re.compile(
                 r"--(max-old-space-size|stack-size|stack-trace-limit|test-(name-pattern|timeout))=[^\n]*"
             ),
@@ -69,6 +71,9 @@ ON_INPUT = re.compile(r"(.*/)?(stdin|[0-9]+)|/+(dev|proc)/.*|.*/(dev|proc|fd)/.*
 """Files that may be an interpreter's input."""
 
 
+_MODULE = re.compile(r"[\w@.][\w@./-]*", re.ASCII)
+
+
 def interpreter_of(name: str) -> Interpreter | None:
     """The interpreter of this name; None if it is none."""
     return next((interpreter for pattern, interpreter in _INTERPRETERS if pattern.fullmatch(name)), None)
@@ -87,6 +92,9 @@ def interpreted(interpreter: Interpreter, arguments: Sequence[Word]) -> list[Nes
             return _module(rest)
         if word.text in interpreter.taking.split():
             if not rest or not rest.pop(0).single:
+                return UNKNOWN
+        elif word.text in interpreter.loading.split():
+            if not rest or not _MODULE.fullmatch(file := rest.pop(0).text or "") or ON_INPUT.fullmatch(file):
                 return UNKNOWN
         elif word.text.startswith("-"):
             if word.text not in interpreter.alone.split() and not interpreter.valued.fullmatch(word.text):

@@ -14,7 +14,7 @@ import msgspec
 
 from . import wrappers
 from .builtins import changes_program_meaning, evaluates
-from .carrying import CARRYING, Carries, carries, gives_other
+from .carrying import CARRYING, GO_LINKING, Carries, carries, gives_other
 from .git import git, own_words
 from .interpreters import AWKS, ON_INPUT, STANDARD_PLACES, awk_files, awk_runs, interpreted, interpreter_of, sed_files
 from .program_options import (
@@ -59,10 +59,10 @@ _WRAPPERS = """
     valgrind gdb lldb rr ssh-agent caffeinate arch run-parts capsh  crontab at batch screen tmux byobu dtach
     abduco launchctl osascript open xdg-open xcrun wine busctl chronic ts  ifne pee sponge-run torsocks torify
     proxychains proxychains4 tsocks vglrun optirun primusrun qsub srun sbatch  op doppler aws-vault chamber
-    direnv dotenv envchain nix nix-shell guix mise asdf choom uclampset coresched aa-exec runcon systemd-cat mispipe
+    direnv dotenv envchain nix nix-shell guix choom uclampset coresched aa-exec runcon systemd-cat mispipe
     logsave multilog gdbserver concurrently npm-run-all xterm x-terminal-emulator gnome-terminal konsole urxvt
     rxvt alacritty kitty lxc lxd incus toolbox distrobox adb sandbox-exec nocache prove gpg-agent schroot
-    systemd-nspawn arch-chroot machinectl tsp nq sem ccache distcc bear reptyr pyenv rbenv nodenv nvm fnm volta
+    systemd-nspawn arch-chroot machinectl tsp nq sem ccache distcc bear reptyr
     run-one run-this-one keep-one-running zrun tcpserver catatonit heaptrack uftrace scan-build sccache icecc zellij
     openvt agetty getty autoexpect foreman honcho pm2 forever libtool msgfilter msgexec trickle scl
 """
@@ -77,7 +77,7 @@ _REMOTE = """
 _CODE = """
     ed ex vi vim nvim view vimdiff emacs emacsclient less more most m4 dc tclsh wish lua luajit julia r
     rscript octave  ghc ghci runghc ocaml guile sbcl clisp racket elixir iex erl escript scala groovy jshell
-    irb osh jjs jrunscript  ipython ipython3 gnuplot fzf sk tsx
+    irb osh jjs jrunscript  ipython ipython3 gnuplot fzf sk
     sqlite3 psql mysql mariadb mongosh ftp lftp telnet mail mailx mutt logrotate
     bzgrep bzegrep bzfgrep bzdiff bzcmp bzless bzmore zless zmore xzless xzmore zdiff zcmp lesspipe ranger mc nnn vifm
     sdiff diff3 info pinfo w3m lynx links elinks peco bpftrace stap sysdig latexmk gs ghostscript sops
@@ -112,10 +112,20 @@ _OPAQUE_NAMES = re.compile(
 )
 
 _ENGINES = ("docker", "podman", "nerdctl")
+_IN_CONTAINER = Prefix(
+    taking="-u --user -w --workdir --index",
+    alone="-i -t -d -T --interactive --tty --detach --rm --no-deps",
+    operands=1,
+)
 
 _VERBS: dict[str, dict[str, Prefix | None]] = {
     **{name: {"exec": Prefix()} for name in ("bundle", "cabal", "composer", "dune", "opam", "stack")},
     **{name: {"exec": None} for name in ("gem", "tox")},
+    **{
+        name: {"exec": Prefix(), **dict.fromkeys(("run", "r", "x", "shell", "watch", "w"))}
+        for name in ("asdf", "fnm", "mise", "nodenv", "nvm", "pyenv", "rbenv", "volta")
+    },
+    "go": {"tool": Prefix()},
     "rustup": {"run": Prefix(operands=1)},
     "cargo": {},
     "gh": {"alias": None, "config": None, "extension": None, "codespace": None},
@@ -124,9 +134,9 @@ _VERBS: dict[str, dict[str, Prefix | None]] = {
         name: {"run": Prefix(taking="-n -p --name --prefix", alone="--no-capture-output")}
         for name in ("conda", "mamba", "micromamba")
     },
-    **dict.fromkeys(_ENGINES, dict.fromkeys(("run", "exec", "create"))),
+    **{name: {"exec": _IN_CONTAINER, "run": None, "create": None} for name in _ENGINES},
     **dict.fromkeys(("django-admin", "django"), dict.fromkeys(("shell", "shell_plus", "dbshell", "runscript"))),
-    "docker-compose": dict.fromkeys(("run", "exec")),
+    "docker-compose": dict.fromkeys(("run", "exec"), _IN_CONTAINER),
     "kubectl": dict.fromkeys(("exec", "run", "debug", "plugin", "cp")),
     "flatpak": {"run": None, "enter": None, "override": None},
     "ip": dict.fromkeys(("netns", "vrf")),
@@ -172,6 +182,7 @@ _PLAIN_VERBS = {
         "kubectl": "get describe logs apply create delete scale rollout config version label annotate patch set top "
         "expose cluster-info api-resources api-versions explain wait diff auth cordon uncordon drain taint",
         "flatpak": "install update list info search uninstall remotes remote-add",
+        "go": "build test vet fmt run get install list mod work env version doc clean generate fix help",
         "gh": "pr issue repo release run workflow api auth status search label gist browse secret variable cache",
         "ip": "addr address a link l route r rule neigh neighbour n",
         "npm": "install ci test run start stop restart list outdated audit view search pack publish unpublish "
@@ -211,14 +222,16 @@ def is_stranger(name: str) -> bool:
 
 
 _PYTHONS = re.compile(r"(c?python|pypy|graalpy)?[\d.@+<>=,~!*-]*")
-_ASK_FOR_PYTHON = {
-    **dict.fromkeys(("uv", "uvx"), re.compile("--python(?:=(.*))?|-p(.*)|pin|find", re.DOTALL)),
-    "virtualenv": re.compile("--(?:py[thon]*|try[a-z-]*)(?:=(.*))?|-p(.*)", re.DOTALL),
+_VALUES = {
+    **dict.fromkeys(("uv", "uvx"), (re.compile("--python(?:=(.*))?|-p(.*)|pin|find", re.DOTALL), _PYTHONS)),
+    "virtualenv": (re.compile("--(?:py[thon]*|try[a-z-]*)(?:=(.*))?|-p(.*)", re.DOTALL), _PYTHONS),
     **dict.fromkeys(
-        ("pdm", "pipenv", "pipx"), re.compile("--(?:py[thon]*|(?:extra-)?pip-a[rgs]*)(?:=(.*))?", re.DOTALL)
+        ("pdm", "pipenv", "pipx"),
+        (re.compile("--(?:py[thon]*|(?:extra-)?pip-a[rgs]*)(?:=(.*))?", re.DOTALL), _PYTHONS),
     ),
+    "go": (re.compile("--?ldflags(?:=(.*))?", re.DOTALL), re.compile(GO_LINKING)),
 }
-"""Programs that run the Python that an option of theirs names, which may be any program."""
+"""Programs with an option that may name a program, and the values of it that run nothing."""
 
 
 _ACTING = {
@@ -237,9 +250,9 @@ def _listed(name: str, arguments: Sequence[Word], shell: Shell) -> list[Nested] 
     nested = _read(name, arguments, shell)
     if nested is not None and name in _ACTING and carries(_ACTING[name][1], arguments):
         return [*nested, Nested(words=_ACTING[name][0])]
-    if name in _ASK_FOR_PYTHON and nested is not None:
+    if name in _VALUES and nested is not None:
         own = arguments[: len(arguments) - len(nested[0].words)] if nested else arguments
-        return UNKNOWN if gives_other(own, _ASK_FOR_PYTHON[name], _PYTHONS) else nested
+        return UNKNOWN if gives_other(own, *_VALUES[name]) else nested
     return nested
 
 
@@ -330,6 +343,7 @@ _BEFORE_VERBS = {
     "pnpm": Prefix(taking="-F --filter -C --dir", alone="-r -w --recursive --workspace-root"),
     "yarn": Prefix(taking="--cwd"),
     "gh": Prefix(taking="-R --repo"),
+    "go": Prefix(taking="-C"),
     "uv": Prefix(taking="--directory --project"),
     "poetry": Prefix(taking="-C --directory"),
     "tox": Prefix(taking="-e", alone="-q -v -vv -r --recreate"),

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from .builtins import changes_program_meaning
+from .builtins import SET_OPTIONS, changes_program_meaning
 from .words import UNSEEN, Shell, Word, literal
 
 
@@ -158,7 +158,9 @@ def shell(name: str, arguments: Sequence[Word]) -> list[Nested]:
     runs_line = False
     if len(arguments) == 2 and arguments[0].text == "-n" and not arguments[1].could_be_option():
         return []  # it only checks a script's syntax
-    for word in arguments:
+    rest = list(arguments)
+    while rest:
+        word = rest.pop(0)
         text = word.text
         if text in ("--version", "--help"):
             return []
@@ -166,7 +168,9 @@ def shell(name: str, arguments: Sequence[Word]) -> list[Nested]:
             return [line([word], _SHELLS[name])] if runs_line else UNKNOWN
         if text in ("--norc", "--noprofile", "--login"):
             continue
-        if not re.fullmatch(r"-[euxl]*c?[euxl]*", text) or text == "-":
+        if not re.fullmatch(r"-[euxl]*c?[euxl]*o?", text) or text == "-":
+            return UNKNOWN
+        if text.endswith("o") and (not rest or rest.pop(0).text not in SET_OPTIONS):
             return UNKNOWN
         runs_line = runs_line or "c" in text
     return UNKNOWN

@@ -27,7 +27,8 @@ REFUSED = [
     ("mytool --force", "mytool x --force"),
     ("git push", "nobody-knows exec c -- git push"),
     ("git push", "nobody-knows -c 'git push'"),
-    ("git push", "nobody-knows $x"),
+    *(("git push", line) for line in ("nobody-knows $x", "git lfs push", "pyenv exec git push")),
+    ("git push", "nvm exec 18 git push"),
     ("curl", "nobody-knows --fetch=curl x"),
     ("git push", "lxc exec c -- git push"),
     ("git push", "mvn exec:exec -Dexec.executable=git -Dexec.args=push"),
@@ -89,7 +90,7 @@ PASSED = [
     *(("scripts/x.sh", line) for line in ("x.sh", "other/x.sh", "scripts/y.sh", "scripts/x", "cat scripts/x.sh")),
     *(("git push", line) for line in (*("python x.py 'a b' push", 'python x.py "$x"', "npm run x -- push",
         "node push.js git", "pytest -k git"), *("./x.sh a b", "mytool deploy --env dev", "gh pr create --title 'a b'",
-        "git stash push"))),
+        "git stash push", "git lfs pull", "nvm use 18", "go -C d tool cover -func=x"))),
 ]  # fmt: skip
 
 
