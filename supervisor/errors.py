@@ -42,7 +42,7 @@ class ApprovalError(UsageError):
         kind: Why, for programs: `unknown` (there is no such approval), `answered` (somebody was first), `expired` or
             `withdrawn` (it is too late), `other_input` (it was for another input), `not_allowed` (this person may not
             answer), `owner_gone` (nobody is there to act on it), `asks_itself` (its client asks its person itself).
-        approval: The approval as it stands, where there is one.
+        approval: The approval in its current state, if there is one.
     """
 
     code = "approval_closed"

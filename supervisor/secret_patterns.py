@@ -216,7 +216,7 @@ PASSWORD_OPTIONS = (
     ("ffmpeg|ffprobe", r"-decryption_key\s+"),
     (r"impacket-\w+|(?:ps|wmi|smb|at|dcom)exec\.py|secretsdump(?:\.py)?", r"[^\s:\"'\\-][^\s:\"'\\]*:"),
 )
-"""Programs that are given a password by an option whose name does not say so, and what stands before it."""
+"""Programs that get a password by an option without a telling name, and the words before it."""
 
 _GUESSED = r"[\w!@#%^*+~./-]*[0-9][\w!@#%^*+~./-]*"
 """What may be a password in a setting of a command: a figure is among it."""

@@ -126,7 +126,7 @@ class Live:
             self._failed = None if isinstance(error, BrokenPipeError) else error
 
     def check(self) -> None:
-        """Raise what kept an event from being shown, unless nobody reads any more."""
+        """Raise the error that kept an event from being shown, unless the reader is gone."""
         if self._failed is not None:
             raise self._failed
 
@@ -153,7 +153,7 @@ class Live:
         self._run = event.run_id
 
     def print(self, line: Any = "", style: str | None = None) -> None:
-        """One line; on a terminal what is too long goes on below its own beginning."""
+        """One line; on a terminal, the rest of a long one is indented below its beginning."""
         if isinstance(line, str):
             self._console.print(line, style=style)
         else:

@@ -409,7 +409,7 @@ def size_text(size: int) -> str:
 
 
 _MOST_SHOWN = 1_000_000
-"""The most a list can be asked for."""
+"""The most rows of a list."""
 
 VARIABLE = "PROCTOR_STORE"
 

@@ -51,7 +51,7 @@ def console(file: IO[str] | None = None, *, tables: bool = False) -> Console:
 _MOST_CELLS = 1000
 """Of a screen, in a row or a column."""
 _UNKNOWN = (80, 25)
-"""Cells of a screen whose size is said to be 0, as it is where nobody knows it."""
+"""Cells of a screen of unknown size, which is reported as 0."""
 
 
 @functools.cache
@@ -105,7 +105,7 @@ def echo_json(value: Any) -> None:
 
 
 def echo_rows(rows: Iterable[tuple[Any, str]], *, as_json: bool, none: str = "") -> None:
-    """Print each row as a line of JSON, or in words; `none` is what people are told where there is no row."""
+    """Print each row as a line of JSON, or in words; `none` is the text for people if there is no row."""
     for data, words in rows:
         if as_json:
             echo_json(data)
@@ -393,7 +393,7 @@ def report_options(command: Callable[..., T]) -> Callable[..., T]:
 
 
 class ReportFiles:
-    """The reports that a command was asked for, written at its end.
+    """The reports that a command's options name, written at its end.
 
     Raises UsageError before anything is evaluated if there is no folder for one.
     """

@@ -82,7 +82,7 @@ def explained(compiled: CompiledPolicy, events: Sequence[ev.Event], context: Run
 
 
 class Refold:
-    """Recorded events folded one by one, each decision told with its steps.
+    """Replays recorded events one by one; each decision comes with its steps.
 
     A call is proposed to a copy of the state that was there before it, so that what is told never changes
     what follows. A call that waited for a person is told again when it was approved.

@@ -233,7 +233,7 @@ class _Judge:
         return decision
 
     def _withdraw(self, id: str, since: int) -> None:
-        """A person approved the call: what asked for that has what it asked for."""
+        """A person approved the call, so the rules that asked are satisfied."""
         of_call = [found for found in self._found if found.tool_call_id == id and found.seq >= since]
         approved = [found for found in of_call if found.action == "request_approval"]
         self._found = [f for f in self._found if f not in approved]
@@ -289,7 +289,7 @@ def _never_ran(session: TraceSession) -> set[int]:
 
 
 def unjudged(compiled: CompiledPolicy, context: RunContext) -> list[ViolationRecord]:
-    """The rules whose `when` asks for what a session's context leaves out: nobody can say whether they hold."""
+    """The rules whose `when` names a fact that the session's context lacks, so they can't be evaluated."""
     missing = {(f.policy, f.rule): f for f in missing_context(compiled, context)}
     return [
         ViolationRecord(

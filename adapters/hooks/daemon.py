@@ -32,7 +32,7 @@ from .over_http import LOCK, HookServer, read_endpoint
 
 T = TypeVar("T")
 IDLE_S = 900.0
-"""It ends when it was not asked for so many seconds; the next hook starts another."""
+"""Seconds without a hook after which it ends; the next hook starts another."""
 LOOK_S = 2.0
 """How often it looks whether it is still needed, and whether its clients are there."""
 ASK_S = 0.25
@@ -41,7 +41,7 @@ _BELOW_S = 60.0
 """So many seconds a subagent's question waits for an answer from elsewhere; only then its client asks its person."""
 _LOCAL_PEERPID = (0, 2)
 DECIDE_S = ALARM_S - 5.0
-"""Seconds after which a hook that nobody could decide on is refused; less than the hook itself waits."""
+"""Seconds after which a hook without a decision is denied; fewer than the hook itself waits."""
 READ_S = 20.0
 """Seconds a hook has to send its input."""
 PROBE = b'{"proctor": "probe"}'

@@ -39,7 +39,7 @@ _MOST_ROOTS = 10_000
 MOST_LATE = 1000
 """How many reports wait to be recorded, the first ones: no call begins meanwhile, so the later ones say little."""
 KEPT_S = 900.0
-"""A session that says nothing for so many seconds, and has no run, is read from its record when it goes on."""
+"""Seconds without a hook after which a session without a run is read from the store when it continues."""
 
 
 class HookOptions(msgspec.Struct, frozen=True, kw_only=True):

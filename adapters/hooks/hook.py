@@ -34,7 +34,7 @@ ANSWER_NOTE = "answer"
 OPENED_NOTE = "opened"
 """The calls that the client need not ask about, each with why, where it asks by a hook of its own."""
 WOKEN_NOTE = "woken"
-"""The client's own prompts, each with the person's that it goes on with."""
+"""The client's own prompts, each with the person's prompt that it continues."""
 MOST_WOKEN = 256
 STARTS_BLOCKED = "no run starts at the moment"
 APPROVED_BY_HOOK = "approved_by_hook"

@@ -206,7 +206,7 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
         return Path(moved, *Path(path).parts[1:]) if moved else Path.home() / path
 
     def home(self, log: str) -> str:
-        """The person's folder, by the log of a session, wherever a variable has moved it; empty if nobody knows."""
+        """The person's folder, by the log of a session, even if a variable has moved it; empty if unknown."""
         return log.rpartition(f"/{self.logs}/")[0] if self.logs else ""
 
 

@@ -124,12 +124,12 @@ class HookRecord:
         return newest_runs(self._recorder, limit=MOST_RUNNING, where=RunFilter(status=NOT_OVER))
 
     def begin_run(self, run_id: str, provider: str, at: datetime, spec: dict[str, Any]) -> None:
-        """Register a run of the session, the client's own. Raises StoreError when another run of it goes on."""
+        """Register a run of the session, the client's own. Raises StoreError if another run of it is active."""
         run = RunInfo(run_id=run_id, session_id=self.session_id, provider=provider, created_at=at, spec=spec)
         self.owner = claiming.create(self._recorder, run, epoch=self._registered()).owner
 
     def resume_run(self, run_id: str) -> None:
-        """Write a run that goes on. One without an owner becomes this client's."""
+        """Write an active run. One without an owner becomes this client's."""
         run = run_info(self._recorder, run_id)
         self.owner = run.owner if run is not None else None
         if self.owner is None and self.client is not None:
@@ -151,7 +151,7 @@ class HookRecord:
         self._recorder.append(Batch(events), find_stored=False, epoch=self._epoch)
 
     def accepted_answer(self, approval_id: str) -> ApprovalAnswer | None:
-        """The answer that the store has accepted, as of the page: whoever answers after it is too late."""
+        """The answer that the store has accepted, such as the dashboard's; later answers don't count."""
         stored = find_approval(self._recorder, approval_id)
         return None if stored is None else stored.answer
 

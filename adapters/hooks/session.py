@@ -105,7 +105,7 @@ class HookedSession:
 
     @property
     def workspace(self) -> str:
-        """The folder that its client began in; empty if nobody knows."""
+        """The folder in which its client began; empty if unknown."""
         return self.context.workspace or ""
 
     @property

@@ -26,7 +26,7 @@ from .over_http import PATH, Endpoint, endpoint_in, without_proxy
 from .record import store_id
 
 Scope: TypeAlias = Literal["project", "user", "managed"]
-"""The owner of the settings: a folder, a person, or neither (nobody can change them)."""
+"""The owner of the settings: a folder, a person, or neither (managed settings)."""
 DAEMON_CLIENT = Path(__file__).with_name("daemon_client.py")
 _NO_CONTEXT = RunContext()
 _OURS = ("/hooks/daemon_client.py", PATH)

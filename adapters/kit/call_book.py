@@ -114,7 +114,7 @@ class CallBook(Generic[CallT]):
 
 
 class Turns:
-    """Counts the turns of a session; `number` is that of the latest, `is_open` whether it goes on."""
+    """Counts the turns of a session; `number` is that of the latest, `is_open` whether it has not ended."""
 
     def __init__(self) -> None:
         self.number = 0

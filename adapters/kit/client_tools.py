@@ -377,13 +377,13 @@ AGENTS: Final[dict[str, tuple[Tool, ...]]] = {**HOOKED, **CLIENTS}
 _IN_BACKGROUND: Final = ("run_in_background", "is_background", "background", "detach")
 """Inputs of commands and subagents with which their call returns at once."""
 RETURN_AT_ONCE: Final = ("Monitor", "spawn_agent", "collaborationspawn_agent")
-"""Tools whose every call only starts what goes on after it."""
+"""Tools whose calls only start something that continues after them."""
 _MOVED: Final = re.compile(
     "Command (running in|is running in|moved to) background|Command was manually backgrounded|"
     "Command .{0,60}was moved to the background|Async agent launched|"
     r"<command with \w+: .{1,60} is still running|<command started in background"
 )
-"""What clients return for what goes on in the background, also if its time was up or a person moved it there."""
+"""The results of clients for what continues in the background, also after a timeout or because a person moved it."""
 
 
 _OF_MANY_CLIENTS = ("sessions", "otel")
@@ -396,7 +396,7 @@ _STARTERS = frozenset(each.name.casefold() for each in _ALL if not {"bash", "tas
 
 
 def runs_in_background(name: str, input: Mapping[str, Any], output: Any) -> bool:
-    """Whether the command or subagent that a call has started goes on after the call returned, in the background."""
+    """Whether the command or subagent that a call has started continues in the background after the call."""
     if name in RETURN_AT_ONCE:
         return True
     if name.casefold() not in _STARTERS:

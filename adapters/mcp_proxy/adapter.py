@@ -139,7 +139,7 @@ class McpProxyAdapter(NoLaunchOptions):
         )
 
     def compile(self, policy: Policy) -> LaunchOptions:
-        """Nothing is expressed beforehand; the list of tools is narrowed as the run goes on."""
+        """Nothing is expressed beforehand; the list of tools is narrowed during the run."""
         return LaunchOptions(options={KEYS: sorted(named_keys(policy))}, unexpressed=policy_parts(policy))
 
     @asynccontextmanager
@@ -173,7 +173,7 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Listening: TypeAlias = Callable[[Callable[[], Awaitable[None]]], AbstractAsyncContextManager[None]]
-"""Calls a function if the program is told to end meanwhile."""
+"""Calls a function if the program gets a signal to end meanwhile."""
 
 
 async def serve(

@@ -350,7 +350,7 @@ def _parsed(line: bytes) -> SessionMessage | Exception:
 
 PROBE_S = 30.0
 TERMINATE_S: Final = 2.0
-"""Seconds a server has to end by itself once it is told to; then it is killed."""
+"""Seconds in which a server must end by itself; then it is killed."""
 _MOST_PAGES = 100
 _REACHED_S: Final = 30.0
 """Seconds in which a server at a URL has to be reached."""
@@ -518,7 +518,7 @@ class UrlUpstream:
 
     @property
     def label(self) -> str:
-        """The address as it may be recorded: without what it says of whoever asks."""
+        """The address as it may be recorded: without credentials and query."""
         parts = urlsplit(self._url)
         return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 

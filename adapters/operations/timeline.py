@@ -30,7 +30,7 @@ from .views import CallShown, CommandLine, CommandPart, Edit, EditLine, Timeline
 
 _LONGEST = 300
 _CALLS_KNOWN = 4096
-"""Of so many of the latest calls it is remembered what they asked for."""
+"""How many of the latest calls are remembered with their input."""
 
 
 class TimelineItems:

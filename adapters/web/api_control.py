@@ -177,7 +177,7 @@ async def lift(request: ApiRequest) -> views.Lifted:
 
 @operation("GET", "/api/board", views.Board)
 async def board(request: ApiRequest) -> views.Board:
-    """The runs that go on with their limits, the calls that wait, what blocks starts: what `proctor watch` shows."""
+    """Active runs with their limits, waiting calls and freezes: what `proctor watch` shows."""
     return await request.service.board()
 
 

@@ -306,7 +306,7 @@ class BoundedServer(Server):
             raise
 
     def _close_oldest(self) -> None:
-        """Close the oldest connection of whoever has most."""
+        """Close the oldest connection of the address with the most."""
         if self._open:
             most, _ = Counter(connection.holder for connection in self._open).most_common(1)[0]
             oldest = next(connection for connection in self._open if connection.holder == most)

@@ -192,7 +192,7 @@ class Component:
         return NOTHING, at
 
     def resumed(self, at: int) -> Reaction:
-        """The session goes on in another run."""
+        """The session continues in another run."""
         return self.turned(at)
 
     def wrote(self, at: int, text: str) -> int:
@@ -254,7 +254,7 @@ class RuleComponent(Component):
         return self._numbers[key]
 
     def in_flight(self, call: InputClass, at: RuleMoment, slot: int = 0, variant: int = 0) -> CallState:
-        """A call of the class, as the machine looks at it."""
+        """A call of the class, as the machine sees it."""
         input: Any = call.variants[variant - 1] if variant else call.input
         kind: Any = call.name
         if tools := at.facts.tools:

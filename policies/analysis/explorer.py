@@ -169,7 +169,7 @@ class Graph(RuleComponent):
 
     @cached_property
     def moves(self) -> Sequence[Move] | None:
-        """All that calls can do, those that are denied too; None if that is too much to look at."""
+        """The effects of all calls, also of denied ones; None if there are too many."""
         found: dict[Move, None] = {}
 
         def steps(state: int) -> Iterator[tuple[int, Price, int | None]]:
@@ -206,7 +206,7 @@ class Graph(RuleComponent):
 
     @cached_property
     def denies_by_history(self) -> bool:
-        """Whether some calls are denied, and not for good."""
+        """Whether some calls are denied, but not permanently."""
         return self.changes and (self.moves is None or not all(self.allows(m.before, m.mask) for m in self.moves))
 
     @cached_property

@@ -127,7 +127,7 @@ def _approvers(policy: Policy) -> Iterator[PreflightFinding]:
 def _unpriced(
     policy: Policy, about: tuple[str, str], capabilities: Capabilities | None
 ) -> Iterator[PreflightFinding]:
-    """`unpriced: reject`, and nobody can say what the run will cost."""
+    """`unpriced: reject`, and the run's cost can't be known."""
     if capabilities is not None and capabilities.reports_cost:
         return
     model = capabilities.model if capabilities is not None else None

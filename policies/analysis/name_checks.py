@@ -286,7 +286,7 @@ def missing_context(compiled: Program, context: RunContext) -> Findings:
 def context_findings(
     policy: Policy, clauses: Iterable[Clause], context: RunContext | None
 ) -> Iterator[PreflightFinding]:
-    """The rules of which nobody can say whether they hold for the run; None is a value like any other."""
+    """The rules of which it is unknown whether they apply to the run; None is a value like any other."""
     if context is None:
         return
     document = msgspec.to_builtins(context)

@@ -167,7 +167,7 @@ class _Replay:
         return found
 
     def _resumed(self, ended: type[ev.Event]) -> Ended:
-        """The run ends so, and the session goes on in another."""
+        """The run ends in this way, and the session continues in another."""
         self._both(ended(run_id=f"run-{self.run_number}"))
         if self.turn > self.shown_turn:
             self.before.append({"turn": self.turn, "run": self.run_number})
@@ -428,7 +428,7 @@ class ShortSessions:
         return None
 
     def _replayed(self, steps: list[SessionStep]) -> Replayed:
-        """The session as it goes on, or as it ends here if only that breaks the property."""
+        """The session continued, or ended here if only its end breaks the property."""
         self._setting.work.spend(ASKING * len(steps))
         got = replay(steps, self._setting)
         if got.broken or not self._finds_at_end or not _is_through(got, steps):

@@ -110,7 +110,7 @@ NamingKind: TypeAlias = str | tuple[str, ...]
 """The source of a call's names: the tool's name, or that and its effect where the effect depends on the input."""
 
 _IN_PART = "?"
-"""Among what a call does: nobody knows all of it."""
+"""One of a call's acts: some of what it does is unknown."""
 
 _NOT_GIVEN: tuple[Any, ...] = (None, "", [], {})
 KINDS_REMEMBERED = 4_096
@@ -173,7 +173,7 @@ class ToolTable:
         return tuple((name, act, *marks) for act in dict.fromkeys(act for act, _ in where))
 
     def _read(self, name: str, folded: str) -> NamingKind:
-        """The kind of a call that is told by the name alone."""
+        """The kind of a call that the name alone determines."""
         if not self._families or folded in self.tools:
             return name
         readings = dict.fromkeys(reading for each in self._families for reading in each.readings(folded))

@@ -153,7 +153,7 @@ def placeholder(shape: schema.Shape) -> Any:
 
 
 class Converter:
-    """Converts nodes to values; reports every problem and goes on with the rest."""
+    """Converts nodes to values; reports every problem and continues with the rest."""
 
     def __init__(self, report: ProblemReport, rules: Mapping[str, type[Rule]], *, only_records: bool = False) -> None:
         self._report = report

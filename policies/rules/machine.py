@@ -133,7 +133,7 @@ class EvaluatedCall(msgspec.Struct, gc=False):
         return self.status == STARTED
 
     def goes_by(self, virtual: VirtualName) -> bool | None:
-        """Whether the input gives the call this name; None if nobody can tell."""
+        """Whether the input gives the call this name; None if that is unknown."""
         if virtual not in self.memo:
             self.memo[virtual] = virtual.fits(self.input)
         fits: bool | None = self.memo[virtual]

@@ -199,7 +199,7 @@ class BreakerState(RuleState):
 
 
 class CircuitBreakerMachine(Machine, evaluates=CircuitBreaker):
-    """Trips at the denial or failure that reaches a bound, for good."""
+    """Trips permanently at the denial or failure that reaches a bound."""
 
     state_type = BreakerState
     restricts_all = True

@@ -163,7 +163,7 @@ _VERBS: dict[str, dict[str, Prefix | None]] = {
         **dict.fromkeys(("-e", "--eval", "-p", "--print", "repl", "exec")),
     },
 }
-"""Programs of many verbs: those that run the command behind them, and (None) those that nobody reads."""
+"""Programs of many verbs: those that run the command behind them, and (None) those that aren't parsed."""
 
 _PLAIN_VERBS = {
     name: split(verbs)

@@ -120,7 +120,7 @@ def also_of(value: Any) -> Mapping[str, list[Any]]:
 
 
 UNCLEAR: Final = "(not known: not all of the call's input is understood)"
-"""Stands among values of which nobody knows all: no condition allows it, every other holds for it."""
+"""Stands for unknown values: no allow matches it, every other condition does."""
 
 
 def has_unclear(values: Sequence[Any]) -> bool:

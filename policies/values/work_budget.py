@@ -6,7 +6,7 @@ from contextlib import contextmanager
 MAX_STEPS = 4_000_000
 """How many steps one preflight takes in all: some seconds."""
 CHECK_EVERY = 5_000
-"""After how many steps the caller is asked whether to go on."""
+"""The number of steps after which the caller can stop the search."""
 
 
 class OutOfWork(Exception):  # noqa: N818 - it ends a check, nothing is wrong

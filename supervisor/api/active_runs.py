@@ -169,7 +169,7 @@ class ActiveRuns:
 
     @property
     def idle(self) -> bool:
-        """Whether no run goes on or starts."""
+        """Whether no run is active or starting."""
         return not self._running and not self._starting
 
     @contextmanager

@@ -501,7 +501,7 @@ class Supervisor:
         self._tasks.start(partial(self._reader.run, owner.after))
 
     def _break(self, error: Exception) -> None:
-        """After an internal error, no run goes on without its deadlines, its lease or its commands."""
+        """After an internal error, no run continues without its deadlines, its lease or its commands."""
         self._closing = True
         self._log.error("supervisor.broken", **failure(error))
         self._runs.cancel_all(f"the supervisor failed: {type(error).__name__}")

@@ -16,10 +16,10 @@ from ..run.tasks import calls_store
 from ..store.invariants import how_closed
 
 TAKEN_UP_S = 5.0
-"""How long whoever answers waits until the owner of the run has acted on the answer."""
+"""How many seconds an answer waits for the run's owner to act on it."""
 _PAGE = 500
 _NOT_GIVEN = ("granted", "by", "tell_model", "expired")
-"""The fields of an answer that whoever approves does not give apart."""
+"""Fields of an answer that callers do not pass in `fields`."""
 
 
 @calls_store

@@ -91,7 +91,7 @@ def _without_mapped(findings: Findings, stack: Policy, hooks: NetHooks) -> Findi
 
 
 def _unanswerable(stack: Policy) -> Iterator[PreflightFinding]:
-    """For each policy, a finding about what requests approval, as nobody can answer."""
+    """For each policy, a finding about its approval requests, because nobody can answer them."""
     found: dict[str, list[str]] = {}
     for clause in clauses_of(stack):
         manual = isinstance(clause.record, Net) and any(t.type == "manual" for t in clause.record.transitions)

@@ -345,7 +345,7 @@ class RunChecks(Effect, frozen=True, kw_only=True):
 
 
 class RequestApproval(Effect, frozen=True, kw_only=True):
-    """Request approval of a held call from whoever may answer."""
+    """Request approval of a held call from the people who may answer."""
 
     request: ApprovalRequest
 

@@ -117,7 +117,7 @@ MESSAGES = frozenset((ev.MessageSent, ev.MessageReceived, ev.MessageStreamed))
 
 _EPOCH = datetime.fromtimestamp(0, UTC)
 SIGNALS_KEPT = 1024
-"""How many approval requests for calls that were not held can be answered while the run goes on."""
+"""How many approval requests for calls that were not held can be answered during the run."""
 
 
 class RunIdentity(msgspec.Struct, frozen=True, kw_only=True):

@@ -222,7 +222,7 @@ class BudgetLedger(Protocol):
         """Reserve from shared budgets for a run in one conditional write; returns an answer to each, in order.
 
         What the run has used since its last reservation counts in the current window; the new reservation replaces
-        the old one, as far as enough is left. Other runs' reservations count while they go on, even without their
+        the old one, as far as enough is left. Other runs' reservations count while active, even without their
         owner; of runs that never started, while the owner that reserved lives. A run without an owner reserves
         nothing. Windows go by the store's clock.
 
@@ -344,7 +344,7 @@ class Notifier:
 
 
 PAUSE_S = 0.05
-"""The shortest time between two looks at a busy store."""
+"""The shortest time between two polls of a busy store."""
 
 
 POLL_S = 0.5

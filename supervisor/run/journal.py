@@ -85,7 +85,7 @@ class JournalListener(Protocol):
     """Called by a journal about each write, before any waiter continues."""
 
     def now_ms(self) -> int:
-        """The moment, on a clock that goes on while the machine sleeps."""
+        """The moment, on a clock that also runs while the machine sleeps."""
         ...
 
     def durable(self, count: int) -> None:
@@ -207,7 +207,7 @@ class Journal:
         return bool(self._unstored or self._outbox.unwritten)
 
     async def settle(self) -> None:
-        """After the run: append what the store lacks until it is stored, or fails for good."""
+        """After the run: append what the store lacks until it is stored, or can never be."""
         pause = SETTLE_S
         batch = self._lacking()
         while batch:

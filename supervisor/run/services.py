@@ -28,7 +28,7 @@ _ON = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", None))
 Windows has none that Python reads.
 """
 _MOST_S = 30.0
-"""How long a timer may sleep, as that time does not go on while the machine sleeps."""
+"""The longest sleep of a timer, because that stands still while the machine sleeps."""
 
 
 class Clock:
@@ -92,7 +92,7 @@ class Alarm:
             self._timers.push(at_ms, self)
 
     def drop(self) -> None:
-        """Disarm it for good, and drop the reference to its owner."""
+        """Disarm it permanently, and drop the reference to its owner."""
         self.at_ms = self._queued_ms = None
         self._callback = _nothing
         self._timers.forget(self._entries)
@@ -187,7 +187,7 @@ HOLD_MS = 50
 
 
 class CancelPriority:
-    """Puts runs that are being cancelled first: until their agents are told to stop, busy agents are not read."""
+    """Puts runs that are being cancelled first: until their agents got the cancel, busy agents are not read."""
 
     __slots__ = ("_clock", "_ending", "_free", "until_ms")
 
@@ -203,7 +203,7 @@ class CancelPriority:
         self.until_ms = self._clock.now_ms() + HOLD_MS
 
     def release(self) -> None:
-        """Its agent has been told to stop, or need not be."""
+        """Its agent got the cancel, or needs none."""
         self._ending -= 1
         if not self._ending:
             self.until_ms = 0

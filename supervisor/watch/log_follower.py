@@ -151,7 +151,7 @@ class LogFollower:
                 self._position, self._digest = position, digest
 
     async def _check_position(self, position: int, digest: bytes) -> None:
-        """Check that the store still has what was read of it, as whoever joins now would miss events otherwise."""
+        """Check that the store still has what was read of it: otherwise a new subscriber would miss events."""
         async with closing(log_after(self._store, position, digest)) as entries:
             try:
                 await anext(entries, None)
@@ -193,7 +193,7 @@ class LogFollower:
             self._own |= {(event.session_id, event.seq): event for event in events}
 
     def close(self) -> None:
-        """Wake all waiters, for good."""
+        """Wake all waiters permanently."""
         self.closed = True
         if self._leading is not None:
             self._leading.cancel()

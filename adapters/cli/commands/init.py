@@ -174,7 +174,7 @@ def _texts(pack: str | None) -> dict[str, str]:
 
 
 def _agent(asks: bool, yes: bool) -> str:
-    """The agent where no option names it. Raises UsageError where nobody can be asked."""
+    """The agent if no option names one. Raises UsageError without a terminal to ask at."""
     installed = next((name for name in _AGENTS if name not in ("shell", "python") and shutil.which(name)), "claude")
     if yes:
         return installed

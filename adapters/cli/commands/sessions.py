@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 _HEAD = re.compile(r"  [a-z]+: +|  [> ] *\d+\. ")
 """How a line of a failure begins: the name of a field, or the number of a call."""
 SHOWN = 20
-"""How many failures are shown in full unless more are asked for."""
+"""How many failures are shown in full by default."""
 
 
 @click.command(name="eval")

@@ -415,7 +415,7 @@ class ServerLink:
                 connection.close()
 
     def cut(self) -> None:
-        """End the thread's wait on it, for good, from any thread."""
+        """End the thread's wait on it permanently, from any thread."""
         with self._lock:
             self._ended.set()
             if self._connection is not None:
