@@ -24,9 +24,7 @@ PROSE = re.compile(
     r"""(\b[rR]?[fF][rR]?)?(?:(?s:"{3}(?:\\.|[^\\])*?"{3})|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')|#[^\n]*"""
 )
 """Strings, with the `f` of those with code in braces, and comments."""
-LINES, BODY = 60, 35
-LONGER: dict[str, str] = {}
-"""Functions longer than `LINES` only because of their signature and docstring. The list only shrinks."""
+LINES = 60
 
 
 def sources(*folders: str) -> dict[str, str]:
@@ -94,20 +92,8 @@ def test_no_name_says_only_how_a_value_came() -> None:
 
 
 def test_a_function_fits_on_a_screen() -> None:
-    """At most `LINES` lines with signature and docstring, except for functions that only list a run's arguments."""
-    assert long_functions(product()) == set(LONGER)
-
-
-def test_the_long_functions_are_long_for_what_they_take() -> None:
-    """Without signature and docstring, each is short."""
-    bodies = {}
-    for path, tree in product().items():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and f"{path}:{node.name}" in LONGER:
-                body = node.body[1:] if ast.get_docstring(node) else node.body
-                bodies[f"{path}:{node.name}"] = (node.end_lineno or 0) - body[0].lineno + 1
-
-    assert {name: lines for name, lines in bodies.items() if lines > BODY} == {}
+    """At most `LINES` lines with signature and docstring."""
+    assert long_functions(product()) == set()
 
 
 def misnamed(files: dict[str, ast.Module]) -> set[str]:
