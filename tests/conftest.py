@@ -59,12 +59,15 @@ def pytest_xdist_auto_num_workers() -> int:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Imported and collected objects live to the end, so the garbage collector need not scan them."""
+    """Imported and collected objects live to the end, so the garbage collector need not scan them. As it runs after
+    each test, it need not run at every 700 objects within one, which takes a tenth of the time.
+    """
     gc.disable()
     try:
         return (yield)
     finally:
         gc.freeze()
+        gc.set_threshold(20_000)
         gc.enable()
 
 
