@@ -15,7 +15,7 @@ from proctor.policies.rules.python_check import Check
 from proctor.policies.values.json_values import json_words
 from proctor.supervisor.arguments import NO_POLICY, Continuation, policies_given
 from proctor.supervisor.errors import UsageError
-from proctor.supervisor.launch.history import as_sub_run
+from proctor.supervisor.launch.history import as_child_run
 from proctor.supervisor.launch.launch import run_info
 from proctor.supervisor.launch.plan import written
 from proctor.supervisor.ports.store import Store, all_runs, closing, wait_again
@@ -108,7 +108,7 @@ async def enqueue(
         context=spec.context,
         metadata=spec.metadata or None,
     )
-    info = await as_sub_run(info, store)
+    info = await as_child_run(info, store)
     described: dict[str, Any] = {**info.spec, FLEET: msgspec.to_builtins(spec)}
     if spec.take_overs and _is_resumable(spec):
         described[AGAIN] = {"times": spec.take_overs, "prompt": spec.go_on}

@@ -161,7 +161,7 @@ class Hook:
         self._handle(interface.Reported(now_ms=self._now, event=event))
 
     def _prompted(self) -> Verdict:
-        if self._input.agent_id is not None and self._has_run:  # a sub-agent's, in the run of whoever prompted it
+        if self._input.agent_id is not None and self._has_run:  # a subagent's, in the run of whoever prompted it
             return _ALLOWED
         self._mark_scheduled()
         if self._input.woken and (self._has_run or self._session.refuses_on("")):
@@ -200,7 +200,7 @@ class Hook:
         if self._refuses:
             if call.name in self._client.ends_by:
                 return _ALLOWED
-            if self._has_run:  # of a sub-agent, or of another client of the session, that goes on
+            if self._has_run:  # of a subagent, or of another client of the session, that goes on
                 return self._keep_denied(call, "its run was cancelled")
         elif not self._has_run:
             if session.blocked(self._record) is not None:

@@ -20,7 +20,7 @@ from proctor.policies.events.run_context import RunContext
 
 from .. import arguments
 from ..errors import UsageError
-from ..launch.history import as_sub_run, store_and_approver
+from ..launch.history import as_child_run, store_and_approver
 from ..launch.launch import new_id, run_info
 from ..machine.interface import RunResult
 from ..ports.adapter import Adapter, Approver, Publisher
@@ -103,7 +103,7 @@ async def create_run(
     """
     arguments.check_store(store)
     info = run_info(prompt, run_id=run_id, session_id=session_id, context=context, metadata=metadata)
-    info = await as_sub_run(info, store)
+    info = await as_child_run(info, store)
     await store.create_run(msgspec.structs.replace(info, created_at=datetime.now(UTC)))
     return info.run_id
 

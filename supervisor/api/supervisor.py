@@ -22,7 +22,7 @@ from ..control import approval_inbox as inbox
 from ..control.kill_switch import KillSwitch
 from ..control.ownership import CommandReader, Ownership
 from ..errors import StoreError, UsageError
-from ..launch.history import as_sub_run, check_continuation, inherited
+from ..launch.history import as_child_run, check_continuation, inherited
 from ..launch.launch import LaunchRequest, check_context, claim_created, claimed, let_go, run_info
 from ..launch.plan import Plans
 from ..log import audible, failure, logger
@@ -364,7 +364,7 @@ class Supervisor:
             context=given.context,
             metadata=options.get("metadata"),
         )
-        return await self._start(adapter, await as_sub_run(info, self._store), given, created=False)
+        return await self._start(adapter, await as_child_run(info, self._store), given, created=False)
 
     @calls_store
     async def execute(self, adapter: Adapter, run_id: str, **options: Unpack[arguments.RunOptions]) -> RunHandle:

@@ -104,7 +104,7 @@ FIELD: Final = "parent"
 """The field of a child run's spec: the run that started it (`run_id`), and the budgets it passed on (`policies`)."""
 
 
-async def as_sub_run(info: RunInfo, store: Store) -> RunInfo:
+async def as_child_run(info: RunInfo, store: Store) -> RunInfo:
     """The record of a new run: a child run's, if the agent of another run creates it. Raises UsageError: its parent's
     budgets are in another store, where nobody could count what it uses; StoreError: that cannot be looked up.
     """

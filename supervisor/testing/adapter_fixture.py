@@ -146,7 +146,7 @@ class Evidence:
         self._show(declared, *seen)
 
     def saw_sub_agents(self, declared: Capabilities) -> None:
-        """Record that a sub-agent was seen to be bound by its parent's policy."""
+        """Record that a subagent was seen to be bound by its parent's policy."""
         self._show(declared, "sub_agents")
 
     def saw_compiled(self, declared: Capabilities, part: str) -> None:
@@ -210,8 +210,8 @@ class AdapterChecks(Evidence):
         return None
 
     def delegating(self, file: str) -> Agent | None:
-        """An agent that calls a sub-agent, which makes the file with a call of its own; None if its client has no
-        sub-agents, or does not report them.
+        """An agent that calls a subagent, which makes the file with a call of its own; None if its client has no
+        subagents, or does not report them.
         """
         return None
 

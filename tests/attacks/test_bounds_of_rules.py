@@ -125,7 +125,7 @@ TURNS: dict[str, tuple[dict[str, Any], list[tuple[int, str]]]] = {
         [(1, ALLOW), (1, DENY), *((turn, ALLOW) for turn in range(2, 68)), (1, DENY), (66, DENY)]),
     "a call that says it is of an early response cannot be shown to be one of few": (
         IN_TWO | {"max": 1}, [(2, ALLOW), (2, DENY), *((turn, ALLOW) for turn in range(4, 60, 2)), (2, DENY)]),
-    "what was used since a sub-agent's response, several behind, is known exactly": (
+    "what was used since a subagent's response, several behind, is known exactly": (
         IN_TWO | {"max": 4}, [(10, ALLOW), *[(10 + BEHIND, ALLOW)] * 2, (11, ALLOW), (11, DENY)]),
     "a window whose beginning is forgotten is not taken for empty": (
         IN_TWO | {"max": 40}, [*[(2, ALLOW)] * 40, *((turn, ALLOW) for turn in range(4, 60, 4)), (2, DENY)]),

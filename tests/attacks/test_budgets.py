@@ -206,10 +206,10 @@ async def test_a_child_run_uses_the_rest_of_the_budget() -> None:
     context = RunContext(user="u")
     inner: list[RunResult] = []
 
-    async def sub_run() -> None:
+    async def child_run() -> None:
         inner.append(await ran(store, [spent(4), Ask(name="b")], policy, context=context))
 
-    outer = await ran(store, [spent(2), Ask(name="task", meanwhile=sub_run)], policy, context=context)
+    outer = await ran(store, [spent(2), Ask(name="task", meanwhile=child_run)], policy, context=context)
 
     assert outer.status == "completed"
     assert [(result.status, calls(result)) for result in inner] == [("cancelled", 0)]

@@ -181,7 +181,7 @@ class Twins:
         if not parent:
             self.turn += step.next_turn or self.turn == self.base
         turn = parent[0].turn if parent else self.turn
-        self.seen["sub-agent"] += bool(parent)
+        self.seen["subagent"] += bool(parent)
         at = self.world.tick()
         id = f"c{at - self.first_clock}"
         call = Call(id=id, tool=step.tool, input=step.input, turn=turn, requested=at, run=self.run)

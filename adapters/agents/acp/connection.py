@@ -43,7 +43,7 @@ KNOWN: Final[dict[str, AgentTraits]] = {
         partial_usage=True,
         reports_cost=True,
         loads=True,
-        # it neither asks about a sub-agent's calls nor tells of them
+        # it neither asks about a subagent's calls nor tells of them
         switches={"OPENCODE_PERMISSION": {"task": "deny"}},
         environment={
             "OPENCODE_DISABLE_CLAUDE_CODE": "1",

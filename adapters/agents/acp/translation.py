@@ -259,7 +259,7 @@ class AcpTranslation:
         kind = update.get("sessionUpdate")
         match kind:
             case "agent_message_chunk" | "agent_thought_chunk" if parent_of(update) is not None:
-                yield MessageStreamed(role="system")  # a sub-agent's words are no response of its parent's
+                yield MessageStreamed(role="system")  # a subagent's words are no response of its parent's
             case "agent_message_chunk":
                 yield from self._words(update.get("content"))
             case "agent_thought_chunk":

@@ -319,7 +319,7 @@ def called_tool(block: Mapping[str, Any]) -> str:
 
 
 def read(lines: TraceLines) -> Iterator[TraceSession]:
-    """The sessions of one log, with those of the sub-agents they started. Raises TraceError."""
+    """The sessions of one log, with those of the subagents they started. Raises TraceError."""
     for session_records in _by_session(records(lines)):
         path = Path(lines.name)
         logs = [_read_log(log) for log in subagent_logs(path)] if path.is_file() else []

@@ -191,7 +191,7 @@ class CodexCalls:
     def _decided(self, answer: GateAnswer, thread: str) -> dict[str, Any]:
         if answer.allowed:
             return ACCEPT
-        # `cancel` ends the turn of the thread that asks, which for a sub-agent is not the turn of the run
+        # `cancel` ends the turn of the thread that asks, which for a subagent is not the turn of the run
         return CANCEL if answer.stop and self._translation.threads.is_own(thread) else DECLINE
 
     async def _propose(self, proposal: CodexProposal | None, thread: str) -> GateAnswer:

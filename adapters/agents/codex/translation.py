@@ -16,7 +16,7 @@ from ...kit.call_book import CallBook, ClientCall, Turns, check_growth, tokens
 from . import items
 
 
-class SubAgent(msgspec.Struct, frozen=True, kw_only=True):
+class Subagent(msgspec.Struct, frozen=True, kw_only=True):
     """The origin of a subagent's thread: the call, its turn, and whether the thread began with it."""
 
     call_id: str
@@ -33,7 +33,7 @@ class Threads:
     def __init__(self, own: str, *, fresh: bool) -> None:
         self.own = own
         self._fresh = fresh
-        self._agents: dict[str, SubAgent] = {}
+        self._agents: dict[str, Subagent] = {}
         self._turn_ids: dict[str, str] = {}
         self._thread_of: dict[str, str] = {}
 
@@ -62,7 +62,7 @@ class Threads:
         self._thread_of[call_id] = thread_id
         for started in items.agent_threads(item):
             new = items.starts_agents(item)
-            agent = SubAgent(call_id=call_id, turn=turn, model=item.get("model") or None, new=new)
+            agent = Subagent(call_id=call_id, turn=turn, model=item.get("model") or None, new=new)
             self._agents.setdefault(started, agent)
         return call_id
 
@@ -70,7 +70,7 @@ class Threads:
         """The thread of a known call."""
         return self._thread_of[call_id]
 
-    def agent(self, thread_id: str) -> SubAgent | None:
+    def agent(self, thread_id: str) -> Subagent | None:
         """The subagent of a thread; None for an unknown thread."""
         return self._agents.get(thread_id)
 

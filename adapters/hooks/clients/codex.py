@@ -75,7 +75,7 @@ def read(data: bytes) -> messages.HookInput:
         "tool_response": result,
         "transcript_path": message.transcript_path or "",
     }
-    if message.agent_id:  # a sub-agent has turns of its own
+    if message.agent_id:  # a subagent has turns of its own
         changed["prompt_id"] = ""
     return messages.hook_input(CODEX, message, **changed)
 

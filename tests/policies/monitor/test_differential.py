@@ -25,7 +25,7 @@ few = settings(thorough, max_examples=4, deadline=None)
 
 SHARE = 20 if LONG else 200
 """At least one proposal in this many must be allowed, and one denied. Small samples vary more."""
-MET = {"completed", "failed", "in flight", "refused by the provider", "sub-agent", "another run", "allow"}
+MET = {"completed", "failed", "in flight", "refused by the provider", "subagent", "another run", "allow"}
 
 
 def check_reach(seen: Counter[str], *, objects: bool = True) -> None:
