@@ -369,7 +369,8 @@ def _foot(screen: Screen, width: int) -> Iterator[Text]:
 
 
 def _end_of(text: str, width: int) -> str:
-    return text if cell_len(text) <= width else chop_cells(text[::-1], max(width, 1))[0][::-1]
+    width = max(width, 1)
+    return text if cell_len(text) <= width else chop_cells(text[::-1], width)[0][::-1]
 
 
 def _head(board: Board, wanted: str) -> Iterator[Text]:

@@ -14,8 +14,10 @@ from typing import Any
 
 import pytest
 from answering import token_for
+from rich.cells import cell_len
 from terminal import Terminal
 
+from proctor.adapters.cli.board_view import Question, Screen, drawn
 from proctor.adapters.kit.process_tree import RUN_MARK
 from tests.forked_programs import warm_proctor
 
@@ -180,6 +182,17 @@ def test_a_small_terminal_keeps_the_selection_visible(cli: Any, waiting: str, te
         ("k\r", "more lines"),
         ("jjjjjjjjjjjjjjj", "expires"),
     )
+
+
+@pytest.mark.parametrize("words", ["", "x" * 90, "日本語"])
+@pytest.mark.parametrize("width", [1, 2, 3, 4, 5, 80])
+def test_a_terminal_of_any_size_is_drawn(width: int, words: str) -> None:
+    """A split window may have one column for a moment, while something is typed."""
+    screen = Screen()
+    screen.question = Question("find", words=words)
+    for height in (1, 2, 3, 24):
+        lines = drawn(screen, width, height).plain.split("\n")
+        assert (len(lines), max(map(cell_len, lines)) <= width) == (height, True)
 
 
 def test_the_dashboard_outlasts_a_store_that_is_away(cli: Any, waiting: str, terminal: Any, place: Path) -> None:
