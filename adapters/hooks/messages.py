@@ -52,6 +52,13 @@ NOT_STARTED: Final = "a hook that can't be started is skipped, such as when the 
 """A gap of several clients."""
 
 
+CHANGED: Final = (
+    "another hook, also a trusted folder's, can change a call after the decision; "
+    "proctor cancels the run if it denies what ran"
+)
+"""Another one."""
+
+
 class LastOutput(msgspec.Struct, frozen=True):
     """The output of the latest call of a tool, and when it came."""
 

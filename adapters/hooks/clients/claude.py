@@ -412,6 +412,8 @@ _OWN_INPUTS: Final = {
     "SendMessage": ("type", "recipient", "recipient_kind", "content"),
 }
 """The person's answers and their plan, and other words for whom a message is to."""
+_DECIDING: Final = ("PermissionRequest", "PreToolUse")
+"""Hooks that can change what is decided."""
 CLAUDE: Final = messages.HookClient(
     name="claude",
     program="claude",
@@ -436,8 +438,8 @@ CLAUDE: Final = messages.HookClient(
         runs_from=(".claude", ".mcp.json", "managed-settings", "/etc/claude-code"),
         off=("disableAllHooks",),
         beside_ours=(
-            *((".claude/settings.json", text) for text in ('"PermissionRequest"', '"LD_TRACE_LOADED_OBJECTS"')),
-            *((f".claude/{folder}/**/*.md", "PermissionRequest") for folder in ("skills", "commands", "agents")),
+            *((".claude/settings.json", f'"{name}"') for name in (*_DECIDING, "LD_TRACE_LOADED_OBJECTS")),
+            *((f".claude/{at}/**/*.md", name) for at in ("skills", "commands", "agents") for name in _DECIDING),
         ),
     ),
     asks=True,
@@ -447,6 +449,7 @@ CLAUDE: Final = messages.HookClient(
     fails_open=(
         f"versions before {LOWEST} run calls without these hooks; "
         "managed settings keep only 2.1.163 and newer from starting",
+        f"without managed settings, {messages.CHANGED}",
         "a subagent in the cloud (`isolation: remote`) has no hooks",
         "functions of your shell are evaluated by their names, and so are its aliases until a first command has run",
     ),

@@ -383,6 +383,7 @@ CODEX: Final = messages.HookClient(
         runs_from=(".codex",),
         entry=_entry,
         own_shell=True,
+        beside_ours=((".codex/hooks.json", '"PreToolUse"'), (".codex/config.toml", "PreToolUse")),
     ),
     trust=TRUST,
     opens="permission",
@@ -402,6 +403,7 @@ CODEX: Final = messages.HookClient(
     fails_open=(
         "the folder that a command names (`workdir`) isn't known in a script, or without a log",
         messages.NOT_STARTED,
+        messages.CHANGED,
         "hooks are ignored if your shell prints text as it starts, or has no `||` (`hook status` tests that)",
         *_UNHEARD.values(),
         "untrusted hooks are skipped, and a folder's own hooks while the folder isn't trusted",

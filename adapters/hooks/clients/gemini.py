@@ -291,6 +291,7 @@ GEMINI: Final = messages.HookClient(
         runs_from=(".gemini", "/etc/gemini-cli"),
         off=("hooksConfig", "enabled"),
         on=True,
+        beside_ours=((".gemini/settings.json", '"BeforeTool"'),),
     ),
     asks=True,
     folder_inputs=("dir_path",),
@@ -298,6 +299,7 @@ GEMINI: Final = messages.HookClient(
     permissions=_permissions,
     fails_open=(
         messages.NOT_STARTED,
+        messages.CHANGED,
         "shell commands of a slash command (`!{...}`) use no hook",
         "the text of a slash command counts as yours if a server brings it, or its file is gone or has changed since "
         "the agent read it",

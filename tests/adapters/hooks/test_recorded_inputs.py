@@ -555,6 +555,8 @@ FOLDERS: list[tuple[str, str, dict[str, str]]] = [
     ("gemini", ".gemini/settings.json", {'{"a": 1}': "", '{"hooksConfig": {"enabled": false}}': OFF, "[]": "{}"}),
     ("copilot", ".github/copilot/settings.json", {"{}": "", '{"disableAllHooks": true}': OFF, "{": "{}"}),
     ("claude", ".claude/settings.json", {"{}": "", '{"hooks": {"PermissionRequest": []}}': RIVAL}),
+    ("claude", ".claude/settings.json", {'{"hooks": {"PreToolUse": []}}': RIVAL}),
+    ("gemini", ".gemini/settings.json", {"{}": "", '{"hooks": {"BeforeTool": []}}': RIVAL}),
     ("claude", ".claude/settings.json", {'{"env": {"LD_TRACE_LOADED_OBJECTS": ""}}': RIVAL}),
     (
         "claude",
