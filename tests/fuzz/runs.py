@@ -7,7 +7,6 @@ import msgspec
 
 from . import chaos, load
 from .broken_policies import broken_policies
-from .cancels import cancels
 from .command_lines import command_lines
 from .hook_wire import hook_wire
 from .id_drivers import ids
@@ -15,10 +14,8 @@ from .ledger import Share
 from .power import power
 from .proofs import proofs
 from .proxy_wire import proxy_wire
-from .races import races
 from .sessions import sessions
 from .signals import signals
-from .simulated import simulated
 from .suite import client_ids, kills
 
 
@@ -30,7 +27,6 @@ class Run(msgspec.Struct, frozen=True):
 
 
 RUNS: Final = {
-    "cancels": Run("runs whose caller goes away at any moment, on both event loops", cancels),
     "chaos-postgres": Run("workers, connections and a PostgreSQL server in trouble for a minute", chaos.on_postgres),
     "chaos-sqlite": Run("workers and a SQLite file in trouble for a minute", chaos.on_sqlite),
     "commands": Run("the reading of command lines against the real bash and the real dash", command_lines),
@@ -44,9 +40,7 @@ RUNS: Final = {
     "power": Run("the log of a store cut off at any byte, as a loss of power may leave it", power),
     "proofs": Run("stacks with a question to `verify`, each answered by force on the monitor too", proofs),
     "proxy": Run("what a client writes to the MCP proxy, byte by byte, and what reaches its server", proxy_wire),
-    "races": Run("four processes that execute one created run, or the runs of one session", races),
     "sessions": Run("supervised sessions of generated policies, on the monitor and on a second reading", sessions),
-    "simulation": Run("a thousand seeds of the whole supervisor on virtual time, with faults", simulated),
     "signals": Run(
         "`proctor run` signalled or killed at any moment of its start, its agent's work and its end", signals
     ),

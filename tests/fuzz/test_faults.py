@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from postgres_server import needs_own_server
 
-from . import cancels, chaos, load, power, signals
+from . import chaos, load, power, signals
 from .ledger import Share
 
 ROOT = Path(__file__).parents[2]
@@ -30,15 +30,6 @@ def test_a_truncated_log_loses_nothing_before_the_cut(monkeypatch: pytest.Monkey
     monkeypatch.setattr(power, "CUTS", 6)
 
     assert power.power(1, 0).found == []
-
-
-def test_a_cancelled_caller_leaves_a_complete_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On both event loops, after some checkpoints; the long run uses many."""
-    monkeypatch.setattr(cancels, "RUNS", 40)
-    share = cancels.cancels(1, 0)
-
-    assert share.found == []
-    assert share.counts["before their end"] > 5
 
 
 @pytest.mark.parametrize("sent", signals.SIGNALS)
