@@ -299,10 +299,10 @@ def _may_follow(program: str, given: Words, wanted: Words) -> bool:
     redefining, any_between = _REDEFINES.get(program, ()), program in _OF_TARGETS
     left = list(wanted)
     may_be_argument = False
-    for n, word in enumerate(given):
+    for word in given:
         if not left:
             return True
-        if word is None or (word.startswith(redefining) and not _is_plain_setting(given[n : n + 2])):
+        if word is None or word.startswith(redefining):
             return True
         if _may_be_word(word, left[0] or "") or cut_short(program, len(wanted) - len(left), word, left[0] or ""):
             left.pop(0)
@@ -322,9 +322,3 @@ def _may_be_word(given: str, named: str) -> bool:
         return given == named
     same_name = given.rpartition("/")[2] == named and named.strip(".") != ""
     return same_name or normpath(given) == normpath(named) or _may_be_file(named, given)
-
-
-def _is_plain_setting(words: Words) -> bool:
-    from ..shell.git import SETTING
-
-    return len(words) == 2 and words[0] == "-c" and SETTING.fullmatch(words[1] or "") is not None

@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 
 from .carrying import Carries, carries, gives_other, harmless
+from .program_options import SETTING, plain_settings
 from .words import Word, literal, split
 from .wrappers import UNKNOWN, Nested, Prefix, behind
 
@@ -89,14 +90,6 @@ _GLOBAL = Prefix(
     alone="--no-pager -P --bare --no-replace-objects --literal-pathspecs --no-optional-locks",
 )
 
-SETTING = re.compile(
-    r"(user\.(name|email)|color\..*|init\.defaultbranch|advice\..*|safe\.directory|pull\.(rebase|ff)|fetch\.prune"
-    r"|core\.(quotepath|autocrlf|eol|safecrlf|filemode|ignorecase|longpaths|symlinks|abbrev)|push\.(default|autosetupremote)"
-    r"|merge\.(ff|conflictstyle)|rebase\.(autostash|autosquash)|rerere\.enabled|diff\.(renames|algorithm)|log\.date)(=.*)?"
-    r"|core\.pager=(cat)?|(commit|tag)\.gpgsign=false|(credential\.helper|diff\.external)=|gc\.auto=0",
-    re.I,
-)
-"""Settings that run nothing."""
 _READS = ("--get", "--get-all", "--get-regexp", "--list", "-l", "get", "list")
 _SETS = ("--global", "--local", "--system", "--worktree", "--add", "--replace-all", "--unset", "set", "unset")
 
@@ -143,9 +136,8 @@ def _is_plain_setting(words: Sequence[Word]) -> bool:
 
 def own_words(arguments: Sequence[Word]) -> list[Word] | None:
     """The verb of git and what follows it; None where the options before it are not understood."""
-    rest = list(arguments)
-    while len(rest) > 1 and rest[0].text == "-c" and SETTING.fullmatch(rest[1].text or ""):
-        del rest[:2]
+    settings = plain_settings([word.text for word in arguments])
+    rest = [word for n, word in enumerate(arguments) if n not in settings]
     if not rest:
         return []
     if rest[0].text in ("--version", "--help"):

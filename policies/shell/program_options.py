@@ -255,7 +255,10 @@ def verb_of(program: str, word: str | None) -> str | None:
 
 
 def in_full(program: str, words: Sequence[str | None]) -> Sequence[str | None]:
-    """The words of a program, with its verb by its full name."""
+    """The words of a program, with its verb by its full name, and without settings of git that run nothing."""
+    if program == "git":
+        settings = plain_settings(words)
+        return [word for n, word in enumerate(words) if n not in settings]
     short, before = _SHORT.get(program, {}), _BEFORE.get(program, ())
     if program == "yarn" and words[:1] == ("workspace",):
         words = words[2:]
@@ -286,6 +289,27 @@ class Options(NamedTuple):
     cluster: bool
     parts: Mapping[str, str] = {}
     marks: Mapping[str, str] = {}
+
+
+SETTING = re.compile(
+    r"(user\.(name|email)|color\..*|init\.defaultbranch|advice\..*|safe\.directory|pull\.(rebase|ff)|fetch\.prune"
+    r"|core\.(quotepath|autocrlf|eol|safecrlf|filemode|ignorecase|longpaths|symlinks|abbrev)|push\.(default|autosetupremote)"
+    r"|merge\.(ff|conflictstyle)|rebase\.(autostash|autosquash)|rerere\.enabled|diff\.(renames|algorithm)|log\.date)(=.*)?"
+    r"|core\.pager=(cat)?|(commit|tag)\.gpgsign=false|(credential\.helper|diff\.external)=|gc\.auto=0",
+    re.I,
+)
+"""Settings of git that run nothing."""
+
+
+def plain_settings(words: Sequence[str | None]) -> set[int]:
+    """Which words before git's verb set what runs nothing: `-c color.ui=never`."""
+    found: set[int] = set()
+    n, taking = 0, options_of("git").taking
+    while n < len(words) and (words[n] or "").startswith("-"):
+        if words[n] == "-c" and n + 1 < len(words) and SETTING.fullmatch(words[n + 1] or ""):
+            found |= {n, n + 1}
+        n += 2 if words[n] in taking else 1
+    return found
 
 
 class WrittenOptions(NamedTuple):

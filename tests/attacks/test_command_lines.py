@@ -408,6 +408,7 @@ def test_a_setting_of_git_that_runs_nothing_is_no_other_command() -> None:
     push = NamedCommands("git push")
 
     assert not push.reach("git -c color.ui=never status")
+    assert not push.reach("git -C d -c color.ui=never status")
     assert push.reach("git -c color.ui=never push")
     assert push.reach("git -c alias.p=push p")
     assert push.reach("python x.py git -c alias.p=push p")
