@@ -100,7 +100,7 @@ def _expected(call: Mapping[str, Any], earlier: Mapping[str, Any] | None) -> dic
     texts = [event["user_message"] for event in call.get("before", ()) if "user_message" in event]
     if texts:
         found["user"] = "\n".join(texts)
-    if earlier is not None and "turn" in call and call["turn"] == earlier.get("turn"):
+    if earlier is not None and call.get("turn") == earlier.get("turn"):
         found["same_turn"] = True
     if call["outcome"] == "failed":
         found["error"] = "failed"

@@ -207,6 +207,20 @@ rules: [{type: precondition, tool: pay, requires: [{turns_gte: 2}]}]
     assert (nowhere.code, "there is no folder `gone`" in nowhere.err) == (2, True)
 
 
+def test_the_calls_of_one_turn_are_written_as_a_test_of_one_turn(cli: Any, place: Path) -> None:
+    """In a turn of its own, the second call would be allowed."""
+    place.joinpath("asks.yaml").write_text("""\
+name: asks
+on_violation: request_approval
+rules: [{type: max_parallel, max: 1}]
+""")
+    place.joinpath("one.yaml").write_text("name: one\nrules: [{type: max_parallel, max: 1}]\n")
+    found = cli("prove", "asks.yaml", "--no-looser-than", "one.yaml", "--write-test", "found.yaml")
+
+    assert (found.code, "not written" in found.err) == (1, False)
+    assert cli("test", "found.yaml").out == "1 passed\n"
+
+
 def test_nothing_is_written_if_nothing_is_refuted(proved: Any, place: Path) -> None:
     """It says so, and the exit code is the same."""
     answer = proved("--same-as", "payments.yaml", "--write-test", "found.yaml")
