@@ -244,7 +244,7 @@ async def _close(events: AsyncIterable[Event]) -> None:
 
 def session_missing(error: UnknownSessionError) -> ErrorOccurred:
     """The event that explains why a run replays its session instead of resuming the client's own."""
-    message = f"{error.reason}: it begins anew, told the conversation so far"
+    message = f"{error.reason}: the agent starts a new one, with the conversation so far"
     return ErrorOccurred(code=error.code, message=message, provider_error=described(error).get("details"))
 
 

@@ -146,6 +146,24 @@ def test_every_kind_of_an_error_is_explained() -> None:
     assert sorted(of_approvals) == sorted(get_args(ApprovalErrorKind))
 
 
+CODES = re.compile(r"""ErrorOccurred\(\s*code=(?:"(\w+)"|([A-Z_]+\b))""")
+
+
+def test_every_code_of_an_error_in_the_event_log_is_explained() -> None:
+    """Those that this package gives its errors, as literals or by the constants of a module."""
+    sources = [
+        path.read_text()
+        for folder in ("supervisor", "adapters", "policies")
+        for path in (ROOT / folder).rglob("*.py")
+    ]
+    text = "\n".join(sources)
+    given = {literal or re.findall(rf'^{name}.* = "(\w+)"', text, re.M)[0] for literal, name in CODES.findall(text)}
+    page = (DOCS / "reference" / "errors.md").read_text(encoding="utf-8").partition("## Codes in the event log")[2]
+
+    assert len(given) > 6
+    assert sorted(given - set(re.findall(r"`(\w+)`", page))) == []
+
+
 @pytest.mark.parametrize("page", list(pages()), ids=name_of)
 def test_the_facts_of_a_page_are_current(page: Path) -> None:
     """If not: python -m docs.page_facts."""

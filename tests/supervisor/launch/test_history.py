@@ -183,7 +183,9 @@ async def test_a_lost_native_session_is_replaced_by_a_replay_and_recorded(kind: 
     [error] = [event for event in events if isinstance(event, ev.ErrorOccurred)]
     assert started.metadata["continuation"] == "native"
     assert (error.code, error.provider_error) == ("unknown_session", {"said": "No such session"})
-    assert error.message == "the client does not know `own-1`: it begins anew, told the conversation so far"
+    assert (
+        error.message == "the client does not know `own-1`: the agent starts a new one, with the conversation so far"
+    )
     assert [event.content for event in events if isinstance(event, ev.MessageSent)] == ["which?"]
     assert len([event for event in events if isinstance(event, ev.TERMINAL)]) == 1
     assert [launch.resume for launch in third.launches] == ["own-2"]
