@@ -164,6 +164,28 @@ def test_every_code_of_an_error_in_the_event_log_is_explained() -> None:
     assert sorted(given - set(re.findall(r"`(\w+)`", page))) == []
 
 
+def test_every_request_of_the_http_api_is_on_its_page() -> None:
+    """And no other."""
+    page = (DOCS / "reference" / "http.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(GET|POST) (\S+)`((?:, `\S+`)*) \|", page, re.M)
+    listed = [(method, path) for method, first, more in rows for path in (first, *re.findall(r"`(\S+)`", more))]
+
+    assert sorted(listed) == sorted((each.method, re.sub(r"{\w+}", "ID", each.path)) for each in server.OPERATIONS)
+
+
+INTERNAL = {"PROCTOR_CALL", "PROCTOR_HOOK", "PROCTOR_RUN"}
+"""Variables that proctor sets for the processes that it starts."""
+
+
+def test_every_variable_that_is_read_is_on_the_page_of_settings() -> None:
+    """And no other."""
+    sources = (path.read_text() for folder in ("supervisor", "adapters") for path in (ROOT / folder).rglob("*.py"))
+    read = {name for source in sources for name in re.findall(r"""["'](PROCTOR_[A-Z_]+)["']""", source)}
+    page = (DOCS / "reference" / "settings.md").read_text(encoding="utf-8")
+
+    assert set(re.findall(r"^- `(PROCTOR_\w+)`", page, re.M)) == read - INTERNAL
+
+
 @pytest.mark.parametrize("page", list(pages()), ids=name_of)
 def test_the_facts_of_a_page_are_current(page: Path) -> None:
     """If not: python -m docs.page_facts."""
