@@ -256,7 +256,9 @@ def _shown_by(
 ) -> ProofDifference:
     """The difference that a session shows: its last call, of which one policy may only ask, or its end."""
     context = msgspec.convert(answer.context, RunContext)
-    [found] = compare_sessions(*compiled, [session_of(record_of(f"{change} {rule}", answer))], context)
+    session = session_of(record_of(f"{change} {rule}", answer))
+    session = msgspec.structs.replace(session, complete=answer.violation.at_end)  # else nothing is owed yet
+    [found] = compare_sessions(*compiled, [session], context)
     last = next((each for each in found.calls if each.tool_call_id == answer.violation.tool_call_id), None)
     was, would_be = (last.old, last.new) if last else (None, None)
     asks = bool(answer.session) and answer.session[-1]["decision"] == "request_approval"
