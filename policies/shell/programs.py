@@ -322,6 +322,8 @@ def _files_of(name: str, arguments: Sequence[Word]) -> list[Word]:
 
 
 _PLAIN_WORD = re.compile(r"[\w@%+=:,./-]*", re.ASCII)
+_NUMBERED = re.compile("(-[a-zA-Z])?[0-9._-]*")
+"""A word of which no command can be a part: `-j$(nproc)`."""
 _NAME = re.compile(rf"\[|{_PLAIN_WORD.pattern}", re.ASCII)
 
 
@@ -329,7 +331,10 @@ def _stranger(arguments: Sequence[Word]) -> list[Nested]:
     """The commands of an unknown program: it may run a command or code among its words, unless they are plain."""
     if not arguments:
         return []
-    plain = all(word.texts and all(map(_PLAIN_WORD.fullmatch, word.texts)) for word in arguments)
+    plain = all(
+        word.texts and all(map((_PLAIN_WORD if word.text is not None else _NUMBERED).fullmatch, word.texts))
+        for word in arguments
+    )
     return [Nested(unknown="it is not a known program, so its words may be a command", among_words=plain)]
 
 

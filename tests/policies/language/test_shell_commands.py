@@ -29,6 +29,8 @@ REFUSED = [
     ("git push", "nobody-knows -c 'git push'"),
     *(("git push", line) for line in ("nobody-knows $x", "git lfs push", "pyenv exec git push")),
     ("git push", "nvm exec 18 git push"),
+    *(("git push", line) for line in ("nobody-knows git$(nproc) push", "nobody-knows -xgit$(nproc) push")),
+    ("git push", "nobody-knows $(nproc)git push"),
     ("curl", "nobody-knows --fetch=curl x"),
     ("git push", "lxc exec c -- git push"),
     ("git push", "mvn exec:exec -Dexec.executable=git -Dexec.args=push"),
@@ -90,7 +92,7 @@ PASSED = [
     *(("scripts/x.sh", line) for line in ("x.sh", "other/x.sh", "scripts/y.sh", "scripts/x", "cat scripts/x.sh")),
     *(("git push", line) for line in (*("python x.py 'a b' push", 'python x.py "$x"', "npm run x -- push",
         "node push.js git", "pytest -k git"), *("./x.sh a b", "mytool deploy --env dev", "gh pr create --title 'a b'",
-        "git stash push", "git lfs pull", "nvm use 18", "go -C d tool cover -func=x"))),
+        "git stash push", "git lfs pull", "nvm use 18", "go -C d tool cover -func=x", "ninja -j$(nproc)"))),
 ]  # fmt: skip
 
 
