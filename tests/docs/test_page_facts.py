@@ -6,6 +6,7 @@ from inspect import signature
 from pathlib import Path
 from typing import get_args
 
+import msgspec
 import pytest
 from page_blocks import ROOT, blocks, name_of
 from page_facts import pages, written
@@ -15,13 +16,14 @@ from page_facts.followed import shortest
 from proctor.adapters.agents.catalog import ADAPTERS
 from proctor.adapters.agents.claude.translation import ANSWER_S
 from proctor.adapters.evaluate import proofs
-from proctor.adapters.fleet import Fleet, RunSpec, Worker, worker
+from proctor.adapters.fleet import Fleet, RunSpec, Worker, WorkerStatus, worker
 from proctor.adapters.hooks.clients import CLIENTS, copilot
 from proctor.adapters.hooks.clients.claude import LOWEST
 from proctor.adapters.hooks.daemon import DECIDE_S, IDLE_S
 from proctor.adapters.hooks.messages import MOST_HELD_S
 from proctor.adapters.kit.subprocesses import OUTPUT_LIMIT
 from proctor.adapters.mcp_proxy.relay import HANDSHAKE_S
+from proctor.adapters.operations import views
 from proctor.adapters.stores import PostgresStore
 from proctor.adapters.stores.postgres import store as postgres
 from proctor.adapters.stores.sqlite import store as sqlite
@@ -29,7 +31,7 @@ from proctor.adapters.suggest.entries import CHANCE
 from proctor.adapters.telemetry import attributes, observer
 from proctor.adapters.web import auth, notify, server, webhook
 from proctor.adapters.web.api_control import StopCommand
-from proctor.policies import Approval, decode_event
+from proctor.policies import Approval, Picture, decode_event
 from proctor.policies.events import EVENT_TYPES
 from proctor.policies.events.calls import MOST_PARTS
 from proctor.policies.language.facts import BOUND
@@ -171,6 +173,27 @@ def test_every_request_of_the_http_api_is_on_its_page() -> None:
     listed = [(method, path) for method, first, more in rows for path in (first, *re.findall(r"`(\S+)`", more))]
 
     assert sorted(listed) == sorted((each.method, re.sub(r"{\w+}", "ID", each.path)) for each in server.OPERATIONS)
+
+
+PRINTED: dict[str, type[msgspec.Struct]] = {
+    "approve": views.Answered,
+    "budgets": views.BudgetView,
+    "fleet": WorkerStatus,
+    "graph": Picture,
+    "kill": views.OutcomeView,
+    "watch": views.Board,
+}
+"""The record that a command prints with `--json`."""
+
+
+@pytest.mark.parametrize("command", PRINTED)
+def test_the_fields_that_a_command_prints_are_on_the_page(command: str) -> None:
+    """And no other, but for `lifted` of `kill --lift` and the `limits` within the runs of `watch`."""
+    page = (DOCS / "reference" / "json.md").read_text(encoding="utf-8").partition("## The others")[2]
+    (line,) = re.findall(rf"^- `{command}`[^:]*: (.+)$", page, re.M)
+    named = re.findall(r"`([a-z_]+)`", line)
+
+    assert {*named} - {"lifted", "limits"} == {*PRINTED[command].__struct_fields__}
 
 
 INTERNAL = {"PROCTOR_CALL", "PROCTOR_HOOK", "PROCTOR_RUN"}
