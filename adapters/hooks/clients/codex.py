@@ -123,6 +123,10 @@ class _Sandbox(msgspec.Struct, frozen=True):
     type: str = ""
 
 
+class _Action(msgspec.Struct, frozen=True):
+    working_directory: str | None = None
+
+
 class _Payload(msgspec.Struct, frozen=True):
     type: str = ""
     sandbox_policy: _Sandbox = _Sandbox()
@@ -132,6 +136,7 @@ class _Payload(msgspec.Struct, frozen=True):
     output: Any = None
     goal: _Goal = _Goal()
     item: _Item = _Item()
+    action: _Action = _Action()
 
 
 class _LogLine(msgspec.Struct, frozen=True):
@@ -158,16 +163,16 @@ def _folder(message: _Input) -> dict[str, str]:
     """The folder that a command names, which no hook says: by the model's call in the log. What a script of the model
     wrote is not known.
 
-    Raises EventError where two calls have its id, as nobody knows which one the hook is of.
+    Raises EventError for a call that the log does not have, or another one with its id, too.
     """
     log, call_id = message.transcript_path or "", message.tool_use_id
     if not log or call_id.startswith(FROM_SCRIPT):
         return {}
-    wait_s = WAIT_S if EVENTS[message.event] == "call" else 0
-    written = messages.awaited(lambda: _written(_payloads(log, call_id, last=_END), call_id), bool, wait_s)
+    begins = EVENTS[message.event] == "call"
+    written = messages.awaited(lambda: _written(_payloads(log, call_id), call_id), bool, WAIT_S if begins else 0)
     folders = {each.workdir for each in written}
-    if len(folders) > 1:
-        raise EventError(f"the model has made two calls with the id `{call_id}`")
+    if len(folders) > 1 or (begins and not folders):
+        raise EventError(f"the log has {'two calls' if folders else 'no call'} with the id `{call_id}`")
     return {"workdir": folder} if (folder := next(iter(folders), None)) else {}
 
 
@@ -181,6 +186,8 @@ def _written(lines: Iterable[_Payload], call_id: str) -> list[_Written]:
             continue
         if line.type in OUTPUTS:  # ids may come again
             found.clear()
+        elif line.type == "local_shell_call":
+            found.append(_Written(workdir=line.action.working_directory))
         elif line.type == "function_call":
             with suppress(msgspec.MsgspecError):
                 found.append(msgspec.json.decode(line.arguments, type=_Written))
@@ -220,7 +227,7 @@ def _logged_results(given: messages.HookInput, call_ids: Set[str]) -> tuple[dict
     """What the log has now of these calls, and whether it is as far as the call that the hook is of."""
     found: dict[str, messages.LoggedEnd] = {}
     is_whole = False
-    for line in _payloads(given.transcript_path, *filter(None, (given.tool_use_id, *call_ids)), last=_END):
+    for line in _payloads(given.transcript_path, *filter(None, (given.tool_use_id, *call_ids))):
         if line.type in OUTPUTS and line.call_id in call_ids:
             if line.call_id not in found and not CodexOutput(line.output).running:
                 found[line.call_id] = messages.LoggedEnd(line.output)
@@ -240,7 +247,7 @@ def _may_leave_sandbox(given: messages.HookInput, call_id: str) -> bool:
     """
     if given.tool_name != "Bash":
         return False
-    lines = list(_payloads(given.transcript_path, '"turn_context"', call_id, last=_END))
+    lines = list(_payloads(given.transcript_path, '"turn_context"', call_id))
     if next((kind for line in reversed(lines) if (kind := line.sandbox_policy.type)), "") == "danger-full-access":
         return False  # there is none
     written = _written(lines, call_id)

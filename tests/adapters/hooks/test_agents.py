@@ -707,7 +707,7 @@ def test_the_folder_that_a_codex_command_names_is_that_in_its_log(agent: Any) ->
 
 @only_codex
 def test_a_folder_is_not_taken_from_another_call_with_the_same_id(agent: Any) -> None:
-    """The model calls twice in one response, and the log has both calls."""
+    """The model calls twice in one response, and the log has both calls. Nor is it unknown of a very long call."""
     denied = "{tool: bash, where: [{path: $.workdir, within: kept}]}"
     agent.install(policy=f"{{name: p, on_violation: deny, tool_rules: [{{deny: [{denied}]}}]}}")
     (agent.cwd / "kept").mkdir()
@@ -715,6 +715,7 @@ def test_a_folder_is_not_taken_from_another_call_with_the_same_id(agent: Any) ->
         agent.api.reply(
             agent.api.shell(f"c{n}", "touch made", workdir=str(agent.cwd / "kept")), agent.api.shell(f"c{n}", command)
         )
+    agent.api.reply(agent.api.shell("long", "touch made", workdir=str(agent.cwd / "kept"), more="x" * 5_000_000))
     agent.run()
 
     assert list((agent.cwd / "kept").iterdir()) == []
