@@ -10,6 +10,8 @@ import pytest
 
 PAGE = (Path(__file__).parents[2] / "docs" / "extend" / "adapter.md").read_text()
 BLOCKS = re.findall(r'```python title="(\w+\.py)"\n(.*?)```', PAGE, re.DOTALL)
+IMPATIENT = "import lines\nlines.LinesSession.close_s = lines.LinesSession.terminate_s = 0.2\n"
+"""For the tests that cancel an agent that doesn't end when it is asked to."""
 
 
 @pytest.fixture
@@ -41,7 +43,8 @@ async def test_the_adapter_of_the_page_runs_under_its_policy(
 
 
 def test_the_adapter_of_the_page_passes_the_suite(project: Path) -> None:
-    """On both backends, as its author would run it."""
+    """On both backends, as its author would run it, but without the seconds that an agent has to end."""
+    (project / "conftest.py").write_text(IMPATIENT)
     apart = ["-c", "/dev/null", f"--rootdir={project}", f"--confcutdir={project}", "--import-mode=prepend"]
     needless = [f"-pno:{plugin}" for plugin in ("cacheprovider", "schemathesis", "langsmith_plugin")]
     ran = subprocess.run(
