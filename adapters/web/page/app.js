@@ -152,6 +152,10 @@ async function start() {
 setInterval(() => me && !document.hidden && refresh(), TIME_PASSES_MS);
 window.addEventListener("unauthorized", () => me && signIn("Your token is no longer valid."));
 document.getElementById("help").addEventListener("click", help);
+document.getElementById("skip").addEventListener("click", (event) => {
+  event.preventDefault(); // the address names the view
+  main.focus();
+});
 document.addEventListener("keydown", pressed);
 window.addEventListener("hashchange", () => {
   if (/^#(token|phone)=/.test(location.hash)) {

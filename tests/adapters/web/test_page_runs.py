@@ -110,6 +110,18 @@ def test_a_run_is_read_with_the_keyboard(person: Person, site: Site) -> None:
     person.wrong.clear()  # the browser reports the request that failed
 
 
+def test_the_link_to_the_content_stays_in_the_view(person: Person, site: Site) -> None:
+    """For who reads with a keyboard: the focus moves behind the navigation, and the run stays open."""
+    with going(site, ASKS, POLICY) as process, web_server.waits(process) as event:
+        tab = person.opens(f"#/run/{event['run_id']}")
+        expect(tab.locator(".call")).to_be_visible()
+        tab.get_by_role("link", name="Skip to the content").focus()
+        tab.keyboard.press("Enter")
+        expect(tab.get_by_role("main")).to_be_focused()
+        expect(tab.locator(".call")).to_be_visible()
+        assert tab.url.endswith(f"#/run/{event['run_id']}")
+
+
 def test_a_run_that_could_not_be_read_at_first_is_shown_with_its_timeline(person: Person, site: Site) -> None:
     """The server did not answer for a moment, as when it starts again."""
     hello = "steps: [{say: Hello.}]\n"
