@@ -5,7 +5,7 @@ as a client starts a hook. From reading the session's record to its commit, it h
 
 1. make the machine: `RunMachine.resume(identity, monitor, history)`. Of a run that is not `begun`, `Begin` is the
    first input. A run that has `ended` refuses everything: the session continues with another run id, in a machine of
-   its own over the same monitor (`judged_to` is the `seq` of the first);
+   its own, which is made over the same monitor;
 2. `handle(Ticked(now_ms=...))`, as no alarm rang meanwhile, then what happened. A call that is to run is `Proposed`,
    under any key from 1. An event of the client, the outcome of a call included, is `Reported`. A person's answer is
    `ApprovalAnswered`, and so is what follows `CloseApproval`: the answer that was accepted first, or

@@ -86,29 +86,21 @@ class RunMachine:
 
     @classmethod
     def resume(
-        cls,
-        identity: RunIdentity,
-        monitor: Monitor,
-        history: Sequence[ev.Event],
-        *,
-        judged_to: int = 0,
-        **settings: Any,
+        cls, identity: RunIdentity, monitor: Monitor, history: Sequence[ev.Event], **settings: Any
     ) -> RunMachine:
         """The machine of a run, rebuilt from the record; see this package for how a second shell drives it.
 
-        `history` is the session's record, in order. The monitor observes the events above `judged_to`: the `seq` at
-        which a restored one was snapshotted, and then the record from the start of the run is enough. A run that is
-        not in the record is new, not `begun`. `settings` are the arguments of the constructor.
+        `history` is the session's record, in order, which the monitor observes. A run that is not in the record is
+        new, not `begun`. `settings` are the arguments of the constructor.
         """
         past = past_of(identity, history)
         identity = msgspec.structs.replace(identity, turns_before=past.turns, events_before=past.last_seq)
         machine = cls(identity, monitor, earlier_grants=past.grants, **settings)
         for event in history:
-            if event.seq > judged_to:
-                monitor.observe(event)
+            monitor.observe(event)
             own_use = isinstance(event, ev.TokenUsageUpdated) and event.run_id == identity.run_id
             if own_use and machine._budgets is not None:
-                machine._budgets.replay_use(counted=event.seq <= judged_to)
+                machine._budgets.record_use()
         monitor.warnings()  # those are on record
         HistoryReplay(machine._state, machine._gate, machine._reports, machine._budgets).replay(history)
         return machine

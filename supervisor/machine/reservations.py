@@ -95,14 +95,17 @@ class Budgets:
             if (line.claim.budget, line.claim.key) == (event.budget, event.key):
                 line.granted = event.granted
 
-    def replay_use(self, *, counted: bool) -> None:
-        """Update the state by an event of the run's log that the monitor has observed; with `counted`, a restored
-        one, which has counted what follows too, so that this is not the use of one turn.
-        """
-        self._record_use()
-        if counted:
-            for line in self._lines:
-                line.largest = 0.0
+    def record_use(self) -> None:
+        """Note what the monitor has counted so far."""
+        usage, calls = self._state.monitor.usage, self._state.monitor.calls_started
+        for line in self._lines:
+            counts = line.claim.counts
+            if line.claim.kind.of_usage:
+                line.record_use(getattr(usage, counts))
+            elif counts == "tool_calls":
+                line.record_use(calls)
+            elif counts == "duration_ms" and self._since_ms is not None:
+                line.record_use(self._state.now_ms - self._since_ms)
 
     def begun(self, at_ms: int) -> None:
         self._since_ms = at_ms
@@ -116,7 +119,7 @@ class Budgets:
         """Reserve more where more is used than reserved."""
         if self._awaiting or self._starting or self._is_over:
             return
-        self._record_use()
+        self.record_use()
         if any(line.must_reserve for line in self._lines):
             self._reserve()
 
@@ -169,7 +172,7 @@ class Budgets:
     def settle(self) -> None:
         """The run is over: settle, once no reservation is under way."""
         if not self._settled and not self._awaiting:
-            self._record_use()
+            self.record_use()
             self._settled = True
             self._state.outbox.at_once(Settle(used={line.claim.counts: line.seen for line in self._lines}))
 
@@ -193,7 +196,7 @@ class Budgets:
         return self._settled or self._state.cause is not None or self._state.ending is not None
 
     def _must_reserve(self) -> bool:
-        self._record_use()
+        self.record_use()
         return any(self._reserves_each_call(line) or line.must_reserve for line in self._lines)
 
     def _reserve(self) -> None:
@@ -201,17 +204,6 @@ class Budgets:
         self._reserving, self._waiting = self._waiting, []
         reservations = tuple(line.reservation(len(self._reserving)) for line in self._lines)
         self._state.outbox.at_once(Reserve(reservations=reservations))
-
-    def _record_use(self) -> None:
-        usage, calls = self._state.monitor.usage, self._state.monitor.calls_started
-        for line in self._lines:
-            counts = line.claim.counts
-            if line.claim.kind.of_usage:
-                line.record_use(getattr(usage, counts))
-            elif counts == "tool_calls":
-                line.record_use(calls)
-            elif counts == "duration_ms" and self._since_ms is not None:
-                line.record_use(self._state.now_ms - self._since_ms)
 
     def _reserves_each_call(self, line: BudgetLine) -> bool:
         """Whether each call asks the store: calls are counted, or something may be left again."""

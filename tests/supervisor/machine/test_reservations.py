@@ -27,15 +27,12 @@ class Run:
         run_id: str = "r",
         limits: Limits | None = None,
         rules: tuple[Check, ...] = (),
-        judged_to: int = 0,
     ) -> None:
         policy = Policy(name="org", on_violation="deny", budgets=budgets, limits=limits or Limits(), rules=rules)
         who = RunIdentity(run_id=run_id, session_id="s", provider="x", gates_all=True)
         self.compiled = compile_policy(merge_policies([policy]))
         self.monitor = self.compiled.monitor(RunContext())
-        for event in record[:judged_to]:
-            self.monitor.observe(event)
-        self.machine = RunMachine.resume(who, self.monitor, record, judged_to=judged_to)
+        self.machine = RunMachine.resume(who, self.monitor, record)
         self.record = [*record]
         self.written = 0
         self.stores = True
@@ -201,9 +198,8 @@ def test_a_run_resumed_from_its_log_continues_to_reserve(used_up: bool) -> None:
     assert [(event.budget, event.granted) for event in news] == [("org/money", True)] * used_up
 
 
-@pytest.mark.parametrize(("judged_to", "largest"), [(0, 3), (4, 3), (6, 1)])
-def test_a_resumed_run_reserves_as_much_as_its_largest_response(judged_to: int, largest: float) -> None:
-    """What it used before is no single response, nor is what a restored monitor counted, or an earlier run used."""
+def test_a_resumed_run_reserves_as_much_as_its_largest_response() -> None:
+    """What it used in all is no single response, nor is what an earlier run used."""
     record: list[ev.Event] = [
         ev.RunStarted(run_id="q"),
         ev.TokenUsageUpdated(run_id="q", cost_usd=8),
@@ -212,10 +208,10 @@ def test_a_resumed_run_reserves_as_much_as_its_largest_response(judged_to: int, 
         *(ev.TokenUsageUpdated(run_id="r", cost_usd=usd) for usd in (0.5, 3, 1)),
     ]
     numbered = [msgspec.structs.replace(event, session_id="s", seq=n) for n, event in enumerate(record, 1)]
-    run = Run(MONEY, record=numbered, judged_to=judged_to)
+    run = Run(MONEY, record=numbered)
     run.asks("search")
 
-    assert (run.reservations[0].used, run.reservations[0].want) == (4.5, largest)
+    assert (run.reservations[0].used, run.reservations[0].want) == (4.5, 3)
 
 
 def test_usage_is_settled_once_at_the_end() -> None:

@@ -266,22 +266,6 @@ def test_an_ended_run_denies_and_its_session_continues_with_another() -> None:
     assert [event.seq for event in record] == list(range(1, len(record) + 1))
 
 
-def test_a_restored_monitor_needs_only_the_events_of_the_run() -> None:
-    """It observes no event twice."""
-    record: list[ev.Event] = []
-    shell = Shell(resumed(record), record)
-    shell.happens(interface.Begin(now_ms=1, prompt="go"))
-    for n in range(4):
-        shell.happens(interface.Proposed(now_ms=2, key=n, call=ToolCall(id=f"c{n}", name="read")))
-    monitor = COMPILED.restore(shell.machine._state.monitor.snapshot())
-    machine = RunMachine.resume(identity(), monitor, record, judged_to=shell.machine.seq)
-    following = Shell(machine, record)
-    answered = following.happens(interface.Proposed(now_ms=3, key=9, call=ToolCall(id="c9", name="read")))
-
-    assert [answer.allowed for _, answer in shown_by(answered)] == [False]
-    assert monitor.usage.total_tokens == 0
-
-
 TOKEN = "ghp" + "_" + "k9" * 18
 
 
