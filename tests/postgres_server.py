@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from importlib.util import find_spec
+from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import quote, urlsplit
@@ -178,9 +179,9 @@ def _folder() -> Path:
 
 
 def _kept_folder() -> Path:
-    """One that is removed when this process ends."""
+    """One that is removed when this process ends, also one of a pool, and not when one that it forked ends."""
     folder = _folder()
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    Finalize(None, shutil.rmtree, args=(folder,), kwargs={"ignore_errors": True}, exitpriority=0)
     return folder
 
 

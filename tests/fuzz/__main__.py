@@ -51,6 +51,8 @@ def _shares(name: str, result: Result, given: argparse.Namespace) -> Iterator[Sh
             several = given.workers if last is not None else min(10, given.shares - done)
             yield from pool.imap(run, [next(numbers) for _ in range(several)])
             done += several
+        pool.close()
+        pool.join()  # each process removes what it has kept
 
 
 def _arguments() -> argparse.Namespace:
