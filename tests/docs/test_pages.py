@@ -115,6 +115,17 @@ def _check(block: Block) -> None:
             assert set(extra.split(",")) <= set(EXTRAS), extra
 
 
+def _commands(group: click.Group, before: str = "") -> Iterator[tuple[str, click.Command]]:
+    """Every command, with its words."""
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        yield f"{before}{name}", command
+        if isinstance(command, click.Group):
+            yield from _commands(command, f"{before}{name} ")
+
+
 def _parse(arguments: list[str]) -> None:
     """As the command line parses them, without running them."""
     command: click.Command = app
@@ -129,6 +140,18 @@ def _parse(arguments: list[str]) -> None:
     for word in arguments[: arguments.index("--") if "--" in arguments else None]:
         option = word.partition("=")[0]
         assert not option.startswith("-") or option in options or option == "-", f"`{command.name}` has no `{option}`"
+
+
+def test_the_examples_in_help_texts_are_commands() -> None:
+    """Each parses, and is one of its own command."""
+    shown = {name: command for name, command in _commands(app) if command.help and "\b" in command.help}
+    for name, command in shown.items():
+        for line in re.findall(r"^proctor .+$", str(command.help).partition("\b")[2], re.M):
+            (words_of_line,) = words(line)
+            assert " ".join(words_of_line).startswith(f"proctor {name}"), line
+            _parse(words_of_line[1:])
+
+    assert len(shown) > 15
 
 
 def test_architecture_and_decisions_name_files_that_exist() -> None:

@@ -194,7 +194,11 @@ def mcp(
 
     COMMAND starts the server: `proctor mcp --policy FILE -- npx some-server`. Standard output belongs to the agent;
     messages, also those of --json, go to standard error.
-    """
+
+    \b
+    proctor mcp --policy policy.yaml --server files -- npx -y some-server
+    proctor mcp --policy policy.yaml --url https://mcp.example/mcp
+    """  # noqa: D301 - click\'s mark for lines that are kept as they are
     if bool(command) == bool(url):
         raise click.UsageError("use either `-- COMMAND...` or `--url URL`")
 

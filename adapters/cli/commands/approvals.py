@@ -68,7 +68,11 @@ def approve(
     store: str | None,
     as_json: bool,
 ) -> None:
-    """Approve a waiting call: it runs with exactly the input that was shown."""
+    """Approve a waiting call: it runs with exactly the input that was shown.
+
+    \b
+    proctor approve run_d133f9c0.1 --by ana
+    """  # noqa: D301 - click\'s mark for lines that are kept as they are
     given = ApprovalAnswer(granted=True, by=by or "", reason=reason, input_digest=digest, groups=groups, scope=scope)
     _answer(approval_id, given, like=like, store=store, as_json=as_json)
 
@@ -90,7 +94,11 @@ def deny(
     store: str | None,
     as_json: bool,
 ) -> None:
-    """Deny a waiting call; the run continues without it."""
+    """Deny a waiting call; the run continues without it.
+
+    \b
+    proctor deny run_d133f9c0.1 --tell "Refunds are made on Mondays."
+    """  # noqa: D301 - click\'s mark for lines that are kept as they are
     given = ApprovalAnswer(granted=False, by=by or "", reason=reason, tell_model=tell, groups=groups)
     _answer(approval_id, given, store=store, as_json=as_json)
 

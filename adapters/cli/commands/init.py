@@ -77,7 +77,12 @@ def init(
     The policy limits a run, denies changes outside the folder and commands that use the network, and asks a person
     before anything is published. --from writes a policy that allows no more than an agent's own permissions, and
     lists what it could not express. On a terminal, proctor asks for missing options.
-    """
+
+    \b
+    proctor init --agent claude
+    proctor init --pack coding-agent --agent claude --hook
+    proctor init --from claude --sessions ~/.claude/projects/my-project
+    """  # noqa: D301 - click\'s mark for lines that are kept as they are
     if source and pack:
         raise click.UsageError("give `--pack` or `--from`, not both")
     if sessions and not source:

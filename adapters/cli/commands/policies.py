@@ -78,7 +78,11 @@ def check(files: tuple[str, ...], adapter: str | None, strict: bool, as_json: bo
     """Read policy files, merge them left to right, and run preflight.
 
     Exit codes: 1 the policy can never work, or denies a tool that the agent of --adapter lacks; 2 a file has errors.
-    """
+
+    \b
+    proctor check org.yaml team.yaml
+    proctor check org.yaml --adapter claude --strict
+    """  # noqa: D301 - click\'s mark for lines that are kept as they are
     from proctor.policies.analysis.redundancy_checks import contradiction_findings
     from proctor.policies.analysis.void_checks import void_findings
 
@@ -306,7 +310,10 @@ def test(files: tuple[str, ...], junit: str | None, sarif: str | None, as_json: 
     """Run unit tests of policies: lists of calls with the expected decisions, and `prove` blocks.
 
     Exit code 1: a test failed. --json prints one line per test.
-    """
+
+    \b
+    proctor test org.test.yaml team.test.yaml
+    """  # noqa: D301 - click\'s mark for lines that are kept as they are
     from ...evaluate.policy_tests import read_policy_tests
 
     def read(file: str) -> PolicyTests:

@@ -96,7 +96,12 @@ def prove(
     Without a question: list rules that have no effect, and tools that can never be called.
 
     Exit codes: 0 proved, 1 refuted, 2 bad input, 3 unknown. --json prints one line per question.
-    """
+
+    \b
+    proctor prove org.yaml team.yaml --no-looser-than org.yaml
+    proctor prove org.yaml --reach 'deploy(target="prod")' --write-test found.yaml
+    proctor prove org.yaml --property no-push.yaml
+    """  # noqa: D301 - click\'s mark for lines that are kept as they are
     from ...evaluate.rule_proofs import sanity_questions
 
     check_standard_input(*policies, *properties, *bases, *same)

@@ -86,7 +86,10 @@ def verify(store: str | None, anchor: Path | None, key: Path | None, as_json: bo
 
     Exit codes: 0 all is well, 1 events were changed or are missing, 2 the store or checkpoint isn't there, 3 the
     store can't be read.
-    """
+
+    \b
+    proctor audit verify --anchor heads.json
+    """  # noqa: D301 - click\'s mark for lines that are kept as they are
     from ...stores.audit.audit import audited
     from ...stores.audit.verify import check_signature, read_heads
 
@@ -141,7 +144,10 @@ def prune(
     """Remove old sessions and free their space. A session with an unfinished run is never removed.
 
     One event, `record_pruned`, stays for each session, so that numbers and digests continue.
-    """
+
+    \b
+    proctor prune --older-than 90d --keep-violations --dry-run
+    """  # noqa: D301 - click\'s mark for lines that are kept as they are
     from proctor.supervisor.store.maintenance import prune
 
     check_outside_runs("prune")

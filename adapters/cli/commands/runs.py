@@ -91,7 +91,12 @@ def runs(
     store: str | None,
     as_json: bool,
 ) -> None:
-    """List the stored runs, newest first: status, duration, calls and usage."""
+    """List the stored runs, newest first: status, duration, calls and usage.
+
+    \b
+    proctor runs --status failed --since 24h
+    proctor runs --tenant acme --label env=prod --json
+    """  # noqa: D301 - click\'s mark for lines that are kept as they are
     waiting = "waiting" in statuses
     if waiting and len(statuses) > 1:
         raise click.UsageError("`--status waiting` cannot be combined with another status")
@@ -315,7 +320,11 @@ def explain(
 
     RUN is a stored run (an id, its beginning, or `last`), or a file of events. proctor uses the policies that are
     stored with it, or --policy. SEQ selects one event.
-    """
+
+    \b
+    proctor explain last
+    proctor explain last --refused
+    """  # noqa: D301 - click\'s mark for lines that are kept as they are
     from ...evaluate.fold import explained, recorded
 
     check_standard_input(run, *policies)

@@ -93,7 +93,12 @@ def serve(
 
     By default it listens on loopback, with one token that allows everything: the one in PROCTOR_WEB_TOKEN, or a new
     one in the printed URL. With --tokens, each person has a token, and their name is recorded.
-    """
+
+    \b
+    proctor serve
+    proctor serve --tokens tokens.yaml --origin https://ops.example
+    proctor serve --webhook https://ops.example/hook
+    """  # noqa: D301 - click\'s mark for lines that are kept as they are
     check_outside_runs("serve")
     if anywhere and not tokens:
         raise click.UsageError("`--anywhere` needs `--tokens FILE`, so that everyone who acts has a name")

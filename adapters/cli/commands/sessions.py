@@ -100,7 +100,11 @@ def evaluate(
 
     Exit code 1: a session has a violation with the action deny or cancel (see --fail-on). --json prints one line
     per session.
-    """
+
+    \b
+    proctor eval --policy org.yaml ~/.claude/projects/my-project
+    proctor eval --policy org.yaml --junit eval.xml sessions.jsonl
+    """  # noqa: D301 - click\'s mark for lines that are kept as they are
     from ...evaluate import judge_sessions
     from ...evaluate.judge import CalledTools
 
@@ -193,7 +197,11 @@ def diff(
 
     Exit code 1: a session that passed under OLD fails under NEW. With --prove: 0 both decide alike in every session,
     1 a session shows a difference, 3 unknown.
-    """
+
+    \b
+    proctor diff today.yaml stricter.yaml week.jsonl
+    proctor diff today.yaml stricter.yaml --prove
+    """  # noqa: D301 - click\'s mark for lines that are kept as they are
     if proved:
         if traces or format:
             raise click.UsageError("`--prove` is about every session: leave out the recorded ones")
@@ -313,7 +321,11 @@ def suggest(
 
     The policy allows the tools, commands, folders, hosts and values that the sessions used, and gives the evidence
     for each in a comment. With --base, each entry is proved to be no looser than the base.
-    """
+
+    \b
+    proctor suggest ~/.claude/projects/my-project -o learned.yaml
+    proctor suggest --store runs.db --base org.yaml
+    """  # noqa: D301 - click\'s mark for lines that are kept as they are
     from ...suggest import learn, observe, policy_text, tests_text, without_denied
 
     check_standard_input(*sessions, *bases)
