@@ -493,7 +493,8 @@ def shell_changes_of(line: str, folder: str) -> list[dict[str, Any]]:
     """The files that a command line patches which Codex itself applies, from the folder where it is run; empty for
     any other line. Without paths, if nobody knows which.
     """
-    if "*** Begin Patch" not in line or not re.search("apply_?patch", line):
+    starts = (re.split("apply_?patch", each, maxsplit=1) for each in line.replace("\\\n", "").split("\n"))
+    if "*** Begin Patch" not in line or not any("<<" in start[-1] for start in starts if len(start) > 1):
         return []
     found = _SHELL_PATCH.fullmatch(line)
     if found is None or found["end"] in found["patch"].split("\n"):

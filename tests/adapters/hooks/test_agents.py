@@ -762,7 +762,7 @@ tool_rules:
         [patch("./free/../kept/d")], [patch("kept/e", "X=1 ")], [patch("g", "cd free;cd ../kept && ")],
         [patch("kept/h", end="E", after="\n# done")], [patch("no commands")],
         [patch("free/i")], [patch("j", "cd free && ", "E")], [patch("kept", end="E\nx", after="\nE")],
-        [agent.shell("echo apply_patch")],
+        [agent.shell("echo apply_patch '*** Begin Patch'")],
     )  # fmt: skip
 
     assert sorted(str(path.relative_to(agent.cwd)) for path in agent.cwd.rglob("?")) == ["free/i", "free/j"]
