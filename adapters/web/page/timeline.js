@@ -161,7 +161,9 @@ class Call {
     const shown = h("pre", { class: "block" }, whole);
     fill(this.output, item.whole || lines > 4 ? h("details", {}, h("summary", {}, `${item.label}, ${lines} lines`), shown) : shown);
     this.output.hidden = false;
-    if (item.event === "tool_call_failed") this.pill.append(`, ${item.label}`);
+    if (item.event !== "tool_call_failed") return;
+    this.pill.className = `pill ${item.tone}`;
+    this.pill.append(`, ${item.label}`);
   }
 
   async open() {

@@ -76,6 +76,14 @@ def test_the_calls_of_a_reused_id_are_cards_of_their_own(person: Person, site: S
     expect(tab.locator(".steps")).to_have_count(3)
 
 
+def test_a_call_that_failed_is_not_drawn_as_one_that_went_well(person: Person, site: Site) -> None:
+    """It was allowed, and its outcome has the colour."""
+    events = web_server.ran(site, "tools: [bash]\nsteps: [{call: bash, input: {command: exit 3}}]\n", POLICY)
+    tab = person.opens(f"#/run/{events[0]['run_id']}")
+    expect(tab.locator(".call .pill")).to_have_text("allowed, failed")
+    expect(tab.locator(".call .pill")).to_have_class("pill care")
+
+
 def test_a_run_is_read_with_the_keyboard(person: Person, site: Site) -> None:
     """It has the focus of the row that led to it. Its tabs are one stop, with arrow keys between them, and name their
     panels. Its facts stay selected while time goes by and other runs are made; reasons that could not be fetched are
