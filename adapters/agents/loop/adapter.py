@@ -195,6 +195,12 @@ class Supervised(LoopGate):
             raise UsageError("there is no result yet: the block is still running, or it failed")
         return self._result
 
+    def check_thread(self) -> None:
+        """Raises UsageError in another thread than the run's, and after the block."""
+        if self._result is not None:
+            raise UsageError("the block of this gate has ended: put its calls and reports into the block")
+        super().check_thread()
+
 
 @asynccontextmanager
 async def supervise(

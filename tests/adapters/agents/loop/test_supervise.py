@@ -213,6 +213,17 @@ async def test_reporting_from_another_thread_is_an_error(what: str, anyio_backen
     assert types(gate.result).count("turn_started") == 1
 
 
+@pytest.mark.parametrize("what", ["message", "usage", "turn", "call"])
+async def test_a_call_or_a_report_after_the_block_is_an_error(what: str) -> None:
+    """Nothing runs, and nothing is dropped without a word."""
+    given: dict[str, Any] = {"message": ("hi",), "call": ("read", {}, _nothing)}
+    async with supervise([OPEN]) as gate:
+        await gate.message("hi")
+
+    with pytest.raises(UsageError, match="the block of this gate has ended"):
+        await getattr(gate, what)(*given.get(what, ()))
+
+
 async def test_narrowing_hides_denied_and_exhausted_tools() -> None:
     """In the current state."""
     once = parse_policies({"name": "p", "rules": [{"type": "count", "tool": "once", "max": 1, "action": "deny"}]})
