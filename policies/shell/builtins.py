@@ -42,6 +42,8 @@ _DATA = re.compile(
     r"|MPLBACKEND"
 )
 """Variables that every program reads as data."""
+_OF_LINES = re.compile(r"[;|\n`]|\$\(|&(?!\w+=[^\s&]*(&|\Z))")
+"""What makes commands of a text: a Makefile may put a variable into a line of its own."""
 
 _INERT = re.compile(
     r"(?!\.\.?\Z)[-+0-9.,:]*|true|false|yes|no|on|off|none|debug|info|warning|error|ignore|dumb|C|noninteractive",
@@ -95,8 +97,11 @@ def changes_program_meaning(name: str, value: str | None) -> bool:
     """Whether this variable may change what a program does that gets it; arguments as above."""
     if changes_meaning(name, value):
         return True
-    inert = _DATA.fullmatch(name) or (value is not None and _INERT.fullmatch(value))
-    return _plain_values(name) is None and not inert
+    if _plain_values(name) is not None:
+        return False
+    if _DATA.fullmatch(name):
+        return value is not None and _OF_LINES.search(value) is not None
+    return value is None or not _INERT.fullmatch(value)
 
 
 _NAME = re.compile(NAME)

@@ -51,6 +51,9 @@ _CMAKE_DATA = (
     r"(-D)?(?!CMAKE_)\w+(:\w+)?=(ON|OFF|TRUE|FALSE|YES|NO|[0-9.]*)"
     r"|(-D)?(?!CMAKE_|\w*(LAUNCHER|COMPILER|LINKER|PROGRAM|COMMAND|EXECUTABLE|TOOL|FLAGS|WRAPPER|EXE|BIN)\b)\w+(:\w+)?"
     r"=[\w./+~-]*"
+    r"|(-D)?CMAKE_C(XX)?_COMPILER(:\w+)?=(gcc|g\+\+|clang|clang\+\+|cc|c\+\+)(-\d+)?"
+    r"|(-D)?CMAKE_C(XX)?_FLAGS(_\w+)?(:\w+)?="
+    r"((-[OgW][\w=+-]*|-std=[\w+]+|-D\w+(=\w+)?|-fPIC|-fsanitize=[\w,]+|-pthread)( |\Z))*"
     r"|(-D)?CMAKE_(BUILD_TYPE|INSTALL_(PREFIX|LIBDIR|BINDIR|RPATH)|PREFIX_PATH|MODULE_PATH|EXPORT_COMPILE_COMMANDS"
     r"|C(XX|UDA)?_(STANDARD|EXTENSIONS|STANDARD_REQUIRED)|POSITION_INDEPENDENT_CODE|OSX_\w+|VERBOSE_MAKEFILE|UNITY_BUILD"
     r"|CUDA_ARCHITECTURES|INTERPROCEDURAL_OPTIMIZATION|RUNTIME_OUTPUT_DIRECTORY|LIBRARY_OUTPUT_DIRECTORY"
@@ -217,7 +220,7 @@ _CARRYING = {
     "mkdocs": Carries(words=rf"(-f|--config-f\w*=)?-|{_FED}", written=True),
     "twine": Carries(long="--sign-with", words=_FED, written=True),
     **dict.fromkeys(  # a test may be any function: `code.interact`
-        ("unittest", "unittest.__main__"),
+        ("doctest", "unittest", "unittest.__main__"),
         Carries(words=rf"({'|'.join(sorted(sys.stdlib_module_names))})\..*|{_FED}", written=True),
     ),
     "xmllint": Carries(words="--?shell", written=True),
@@ -360,7 +363,12 @@ def carries(options: Carries, arguments: Sequence[Word]) -> bool:
 
 
 def _may_carry(options: Carries, text: str) -> bool:
-    if options.harmless and text.startswith("-") and not re.fullmatch(options.harmless, text, re.DOTALL):
+    if (
+        options.harmless
+        and text.startswith("-")
+        and text != "-"
+        and not re.fullmatch(options.harmless, text, re.DOTALL)
+    ):
         return True
     if re.fullmatch(options.words, text, re.DOTALL):
         return True

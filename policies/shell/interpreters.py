@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import msgspec
 
 from .words import Word, literal, split
-from .wrappers import UNKNOWN, Nested
+from .wrappers import UNKNOWN, Nested, Prefix, behind
 
 
 class Interpreter(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,11 +57,12 @@ _INTERPRETERS = (
 )
 
 _MODULES = split("""
-    py_compile compileall json.tool unittest unittest.__main__ venv http.server zipfile tarfile gzip
+    py_compile compileall doctest json.tool unittest unittest.__main__ venv http.server zipfile tarfile gzip
     ensurepip tabnanny tokenize pydoc calendar base64 site sysconfig platform pip json
 """)
 """Python's own modules that run nothing named in their words or input."""
 
+_PROFILING = Prefix(taking="-o -s", alone="--count --trace --timing")
 _CODE_MODULES = split("IPython ptpython bpython xonsh ipykernel jupyter ipdb pudb debugpy kernprof hy")
 STANDARD_PLACES = ("/bin", "/sbin", "/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin")
 _OF_A_LIBRARY = re.compile(r".*/lib(?:64)?/(?:python|pypy)[\d.]+/(?:(?:site|dist)-packages/)?(.+?)(?:/__main__)?\.py")
@@ -101,7 +102,7 @@ def interpreted(interpreter: Interpreter, arguments: Sequence[Word]) -> list[Nes
                 return UNKNOWN
         else:
             return _script(interpreter, word.text, rest)
-    return UNKNOWN
+    return [] if any(word.text == "--test" for word in arguments) else UNKNOWN
 
 
 _CONSOLES = {
@@ -133,6 +134,9 @@ def _module(rest: Sequence[Word]) -> list[Nested]:
     if not rest or rest[0].text is None:
         return UNKNOWN
     module = rest[0].text
+    if module in ("cProfile", "profile", "trace"):
+        nested = behind(_PROFILING, rest[1:])
+        return [Nested(words=(literal("python"), *nested[0].words))] if nested and not nested[0].unknown else UNKNOWN
     if module.partition(".")[0] in sys.stdlib_module_names:
         return [Nested(words=tuple(rest))] if module in _MODULES else UNKNOWN
     return UNKNOWN if module.partition(".")[0] in _CODE_MODULES else [Nested(words=tuple(rest))]

@@ -453,7 +453,7 @@ KNOWN = split("""
     mypy ruff black isort flake8 pylint pyflakes pycodestyle pydocstyle autopep8 yapf bandit sqlfluff
     pyright basedpyright py_compile compileall json.tool unittest venv virtualenv build
     mkdocs twine tsc eslint prettier jest webpack vite next stylelint gofmt
-    goimports golangci-lint golint staticcheck rustfmt clang-format clang-tidy shellcheck shfmt hadolint
+    doctest goimports golangci-lint golint staticcheck rustfmt clang-format clang-tidy shellcheck shfmt hadolint
     yamllint markdownlint phpunit rspec rubocop cpplint pydoc tabnanny tokenize ensurepip zipfile tarfile gettext
     http.server calendar site sysconfig platform json unittest.__main__ msgfmt msgmerge xgettext gcov nm
     objdump readelf size

@@ -338,6 +338,7 @@ def _stranger(arguments: Sequence[Word]) -> list[Nested]:
     return [Nested(unknown="it is not a known program, so its words may be a command", among_words=plain)]
 
 
+_OF_TOOLS = ("run", "install", "list", "upgrade", "uninstall", "dir")
 _RUN_INPUT = ("deno", "bun")
 """Programs that run the file named behind their verb, which may be their input."""
 
@@ -369,6 +370,8 @@ def _verb(name: str, arguments: Sequence[Word]) -> list[Nested] | None:
         return nested if not nested or nested[0].unknown else _verb(name, nested[0].words)
     if text in ("compose", "container") and name in _ENGINES:
         return _listed("docker-compose" if text == "compose" else name, arguments[1:], "bash") or []
+    if text == "tool" and name == "uv" and len(arguments) > 1 and arguments[1].text in _OF_TOOLS:
+        return (_listed("uvx", arguments[2:], "bash") or []) if arguments[1].text == "run" else []
     if text is None or (text.startswith("-") and text not in verbs):
         return UNKNOWN
     if text not in verbs:
@@ -392,6 +395,10 @@ def _reads_input(arguments: Sequence[Word], *, runs: bool) -> bool:
     return runs if text is None else text == "-" or ON_INPUT.fullmatch(text) is not None
 
 
+_OF_MAKEFILES = split("TEST TESTS IMAGE VERSION PREFIX DESTDIR FILTER ARCH PLATFORM TAG BRANCH STAGE")
+"""Variables that Makefiles take for data."""
+
+
 def _make(arguments: Sequence[Word]) -> list[Nested]:
     """Targets, a folder and variables that are data run nothing unknown; other variables and files do."""
     targets = re.compile(r"[\w./%-]*")
@@ -402,7 +409,9 @@ def _make(arguments: Sequence[Word]) -> list[Nested]:
         name, _, value = (word.text or "").partition("=")
         if word.text in ("-C", "--directory") and rest:
             word = rest.pop(0)
-        elif re.fullmatch("[A-Z_]+=[\\w./:-]*", word.text or "") and not changes_program_meaning(name, value):
+        elif re.fullmatch("[A-Z_]+=[\\w./:-]*", word.text or "") and (
+            name in _OF_MAKEFILES or not changes_program_meaning(name, value)
+        ):
             continue
         if not word.texts or not all((alone if t.startswith("-") else targets).fullmatch(t) for t in word.texts):
             return UNKNOWN

@@ -74,7 +74,7 @@ PREFIXES = {
         assigns=True,
     ),
     "taskset": Prefix(alone="-a -c --all-tasks --cpu-list", operands=1),
-    "time": Prefix(alone="-p", assigns=True),
+    "time": Prefix(alone="-p -v", assigns=True),
     "timeout": Prefix(
         taking="-s -k --signal --kill-after", alone="-v --verbose --foreground --preserve-status", operands=1
     ),
