@@ -154,11 +154,18 @@ class Courier:
         self._store_id = store_id
         self._client = client
         self._log = log
+        self._too_old = Outage(log, "webhook.too_old")
         self._refused = 0
 
     async def deliver(self, event: Event) -> DeliveryStatus:
-        """Send an event until it arrives or its bound is reached; a skipped event is logged."""
+        """Send an event until it arrives or its bound is reached; a skipped event is logged, of many that are too old
+        the first.
+        """
         target = self._target
+        if self._age_s(event) > target.oldest_s:
+            self._too_old.met(why=f"events older than {target.oldest_s:g} s are not sent")
+            return "skipped"
+        self._too_old.over()
         self._refused = 0
         body = enveloped(event, self._store_id)
         tries = tenacity.AsyncRetrying(
@@ -181,8 +188,6 @@ class Courier:
 
     async def _once(self, event: Event, body: bytes) -> None:
         target, id = self._target, message_id(event)
-        if self._age_s(event) > target.oldest_s:
-            raise _RetryError("it is older than the receiver's limit")
         headers = signed(target.key, id, body, round(datetime.now(UTC).timestamp()))
         try:
             with anyio.fail_after(target.timeout_s):

@@ -308,14 +308,16 @@ async def test_a_cursor_that_cannot_be_stored_ends_nothing(
     assert "webhook.place_not_kept" in caplog.text
 
 
-async def test_old_events_are_not_sent(sending: Sending) -> None:
-    """A receiver that was down for days does not get all of them."""
+async def test_old_events_are_not_sent(sending: Sending, caplog: pytest.LogCaptureFixture) -> None:
+    """A receiver that was down for days does not get all of them, nor what was imported. The log says so once."""
     with receiving() as receiver:
         wanted = await sending.begun(receiver, oldest_s=60)
-        await sending.violated("old", ago_s=3600)
+        for _ in range(3):
+            await sending.violated("old", ago_s=3600)
         await sending.violated("new")
         async with sending.to(wanted):
             await receiver.until("new")
+    assert caplog.text.count("webhook.") == caplog.text.count("webhook.too_old") == 1
 
 
 async def test_sending_continues_when_an_older_copy_takes_the_stores_place(
