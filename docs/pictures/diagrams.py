@@ -181,6 +181,7 @@ def svg(diagram: Diagram) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" width="{width:g}" role="img"'
         ' font-family="ui-sans-serif, system-ui, sans-serif" font-size="12">',
         f"<title>{escape(diagram.words)}</title>",
+        "<style>.bare { fill: #64748b } @media (prefers-color-scheme: dark) { .bare { fill: #cbd5e1 } }</style>",
         '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" orient="auto">'
         '<path d="M0 0 8 4 0 8z" fill="#64748b"/></marker></defs>',
         *(_arrow(diagram.boxes[start], diagram.boxes[end], label) for start, end, label in diagram.arrows),
@@ -199,13 +200,13 @@ def _box(box: Box) -> str:
     lines = box.text.split("\n")
     top = y - (len(lines) - 1) * LINE / 2 + 4
     stroke = STROKES.get(box.kind, "#64748b")
-    colour = "#64748b" if box.kind == "note" else "#0f172a"
+    colour = 'class="bare"' if box.kind == "note" else 'fill="#0f172a"'
     frame = (
         f'<rect x="{x - WIDTH / 2:g}" y="{y - HEIGHT / 2:g}" width="{WIDTH}" height="{HEIGHT}" rx="7"'
         f' fill="{FILLS[box.kind]}" stroke="{stroke}"/>'
     )
     texts = "".join(
-        f'<text x="{x:g}" y="{top + at * LINE:g}" text-anchor="middle" fill="{colour}">{escape(line)}</text>'
+        f'<text x="{x:g}" y="{top + at * LINE:g}" text-anchor="middle" {colour}>{escape(line)}</text>'
         for at, line in enumerate(lines)
     )
     return frame + texts
@@ -225,7 +226,7 @@ def _arrow(start: Box, end: Box, label: str) -> str:
     beside = x + 8, (y + 11 if y2 < y1 else y + 4 if x1 == x2 else y - 4), "start"
     left, base, anchor = (x, y - 6, "middle") if y1 == y2 else beside  # above a level line, else on its right
     text = (
-        f'<text x="{left:g}" y="{base:g}" text-anchor="{anchor}" fill="#64748b" font-size="11">{escape(label)}</text>'
+        f'<text x="{left:g}" y="{base:g}" text-anchor="{anchor}" class="bare" font-size="11">{escape(label)}</text>'
     )
     return line + (text if label else "")
 
