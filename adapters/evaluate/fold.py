@@ -1,6 +1,7 @@
 """Replays recorded runs: every decision with its steps."""
 
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -104,12 +105,12 @@ class Refold:
             case ev.ToolCallRequested() | ev.ToolCallStarted():
                 call = call_of(event)
                 if isinstance(event, ev.ToolCallRequested) or call.id not in calls:
-                    before = self._proposed(call)
+                    before = self._proposed(call, event.at)
                     if call.id not in calls or before.action not in ("deny", "cancel"):
                         calls[call.id] = call
         violations = () if isinstance(event, ev.PolicyViolated | ev.BudgetWarned) else self.monitor.observe(event)
         if isinstance(event, ev.ToolApprovalGranted) and event.tool_call_id in calls:
-            before = self._proposed(calls[event.tool_call_id])
+            before = self._proposed(calls[event.tool_call_id], event.at)
         if before is not None:
             return Explained(seq=event.seq, event=event.type, decision=before)
         return Explained(seq=event.seq, event=event.type, violations=tuple(violations)) if violations else None
@@ -118,5 +119,8 @@ class Refold:
         """A monitor in this state, to ask what would be without changing what follows."""
         return self._compiled.restore(self.monitor.snapshot(), explain=True)
 
-    def _proposed(self, call: ToolCall) -> Decision:
-        return self.copy().propose(call)
+    def _proposed(self, call: ToolCall, at: datetime | None) -> Decision:
+        monitor = self.copy()
+        if at is not None:
+            monitor.tick(ev.at_ms(at))
+        return monitor.propose(call)

@@ -211,7 +211,12 @@ class _Judge:
     def _requested(self, event: ev.ToolCallRequested) -> None:
         call = call_of(event)
         ran = event.seq not in self._never_ran
+        late = self._monitor.tick(ev.at_ms(event.at)) if event.at is not None else []
         decision = self._propose(call, ran=ran)
+        of_call = {(violation.policy, violation.rule) for violation in decision.violations}
+        for violation in late:
+            if (violation.policy, violation.rule) not in of_call:
+                self._add(violation)
         if not ran:
             self._monitor.observe(event)
         rules = [violation.rule for violation in decision.violations]
@@ -224,6 +229,7 @@ class _Judge:
             # What would have been allowed did not run all the same, so it must not be spent.
             judge = self._compiled.restore(judge.snapshot())
         decision = judge.propose(call)
+        self._monitor.state.session.limits.reported = judge.state.session.limits.reported
         for violation in decision.violations:
             self._add(violation)
         if decision.action == "request_approval":

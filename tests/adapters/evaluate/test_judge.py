@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from proctor.adapters.evaluate import SessionReport, judge_session, judge_sessions
+from proctor.adapters.evaluate.fold import explained
 from proctor.adapters.traces import TraceError
 from proctor.policies import RunContext
 from proctor.policies.events.calls import input_digest
@@ -139,6 +140,39 @@ def test_rules_with_when_read_the_context(make_session: MakeSession, policy: Com
     assert not judge_session(for_interns, session, RunContext(user_role="intern")).passed
     assert not judge_session(for_small, session).passed
     assert judge_session(for_small, session, RunContext(model="large")).passed
+
+
+@pytest.mark.parametrize("ran", [True, False])
+def test_a_call_requested_after_its_time_is_denied(make_session: MakeSession, policy: Compile, ran: bool) -> None:
+    """The time passes with its request, before it is decided on: in a report, and where a run is explained."""
+    limited = policy(limits={"max_duration_ms": {"max": 900, "action": "deny"}})
+    session = make_session(
+        {"type": "run_started", "at": "2026-01-01T00:00:00Z"},
+        {**ASK, "at": "2026-01-01T00:00:01Z"},
+        {**(START if ran else DENIED), "at": "2026-01-01T00:00:01Z"},
+        never_ran=() if ran else ["a1"],
+    )
+    report = judge_session(limited, session)
+    [explanation, *_] = [
+        each for each in explained(limited, session.events, RunContext()) if each.decision is not None
+    ]
+
+    assert [each.action for each in report.decisions or []] == ["deny"]
+    assert rules_of(report) == ["max_duration_ms"]
+    assert explanation.decision.action == "deny"
+
+
+def test_a_limit_that_warns_is_reported_once_also_by_calls_that_did_not_run(
+    make_session: MakeSession, policy: Compile
+) -> None:
+    """Each was denied by another rule."""
+    warns = policy(NO_BASH, limits={"max_tool_calls": {"max": 0, "action": "warn"}})
+    other = {"tool_call_id": "a2"}
+    report = judge_session(
+        warns, make_session(ASK, DENIED, {**ASK, **other}, {**DENIED, **other}, never_ran=["a1", "a2"])
+    )
+
+    assert rules_of(report) == ["no-bash", "max_tool_calls", "no-bash"]
 
 
 def test_an_impossible_amount_is_an_error_that_names_the_session(make_session: MakeSession, policy: Compile) -> None:
