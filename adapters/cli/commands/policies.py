@@ -103,7 +103,7 @@ def check(files: tuple[str, ...], adapter: str | None, strict: bool, as_json: bo
         findings.extend(misspelt_tools(merged))
     findings.extend([*contradiction_findings(merged), *void_findings(merged)])
     levels = _levels(merged, findings, named_adapter=capabilities is not None)
-    bad = {"refused", "error"} | ({"warning"} if strict else set())
+    bad = {"error"} | ({"warning"} if strict else set())
     fine = bad.isdisjoint(levels)
     launch = _launch_options(adapter, merged) if adapter else None
     if as_json:
@@ -127,9 +127,8 @@ def _levels(merged: Policy, findings: Findings, *, named_adapter: bool) -> list[
     denying = {(clause.policy, clause.id) for clause in clauses_of(merged) if denies(clause)}
     levels = []
     for each in findings:
-        if each.severity == "refuse":
-            levels.append("refused")
-        elif each.code == "unknown_tool" and named_adapter and (each.policy, each.rule) in denying:
+        missing = each.code == "unknown_tool" and named_adapter and (each.policy, each.rule) in denying
+        if each.severity == "refuse" or missing:
             levels.append("error")
         else:
             levels.append("note" if each.code in EFFECTS else "warning")
@@ -176,7 +175,7 @@ def _show(
     for policy in policies:
         out.print(escape_control(f"{policy.name}: {_contents(policy)}"))
     for finding, word in zip(findings, levels, strict=True):
-        style = "bold red" if word in ("refused", "error") else "yellow"
+        style = "bold red" if word == "error" else "yellow"
         text = escape_control(str(finding))
         echo_hanging(out, Text.assemble((f"{word:<8}", style), text), 8)
         witness = [escape_control(step) for step in finding.witness]

@@ -84,7 +84,7 @@ def test_a_policy_under_which_no_run_could_start_is_a_violation(cli: Any, place:
     checked = cli("check", "zero.yaml")
 
     assert checked.code == 1
-    assert "refused zero/max_turns: `max_turns` is 0" in checked.out
+    assert "error   zero/max_turns: `max_turns` is 0" in checked.out
     assert cli("check", "--json", "zero.yaml").lines[0]["findings"][0]["severity"] == "refuse"
     place.joinpath("required.yaml").write_text("name: r\nenforcement: required\n")
     codes = [cli("check", "required.yaml", "--adapter", each).code for each in ("scripted", "acp", "nothing")]
