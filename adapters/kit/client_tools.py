@@ -59,6 +59,7 @@ _OTHER_NAMES: Final = {
     "ListMcpResourcesTool": ("ListMcpResources",),
     "ReadMcpResourceDirTool": ("ReadMcpResourceDir",),
     "ReadMcpResourceTool": ("ReadMcpResource",),
+    "REPL": ("Eval",),
     "SendUserMessage": ("Brief",),
     "SetGoal": ("ProposeGoal",),
     "TaskOutput": ("AgentOutputTool", "BashOutput", "BashOutputTool"),
@@ -78,7 +79,6 @@ def _in_part(name: str, act: str, unclear: str, *takes: str) -> Tool:
 CLAUDE_TOOLS: Final[tuple[Tool, ...]] = (
     tool("Bash", "bash", *_SHELL),
     _in_part("PowerShell", "bash", *_SHELL),
-    replace(_in_part("REPL", "bash", "code", "command"), synonyms=("Eval",)),
     Tool(
         name="Monitor",
         acts_where={"bash": ("$.command",), "fetch": ("$.ws",)},

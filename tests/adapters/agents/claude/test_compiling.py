@@ -28,7 +28,7 @@ def test_denied_tools_are_removed_by_the_clients_own_names() -> None:
 
     assert options.options["disallowed_tools"] == [
         "Read", "Bash", "PowerShell", "WebFetch", "WebSearch", "Agent", "CronCreate", "RemoteTrigger", "Workflow",
-        "KillShell", "BashOutput",
+        "TaskStop", "TaskOutput",
     ]  # fmt: skip
     assert options.expressed == ("deny bash", "deny web*", "deny Task", "deny Shells")
     assert options.unexpressed == ("deny mcp__*",)
