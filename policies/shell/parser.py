@@ -11,6 +11,7 @@ import msgspec
 from ..errors import UnjudgeableLineError
 from .builtins import changes_meaning, changes_program_meaning
 from .lexer import Redirections, Scanner
+from .program_options import names_of
 from .programs import REDIRECT, CommandCollector, LinePart
 from .words import DYNAMIC, NAME, Shell, Word, WordBuilder, check_characters, check_depth, literal, split
 
@@ -576,7 +577,7 @@ def _read(line: str, shell: Shell, parts: list[LinePart], depth: int, *, redefin
 MAX_LENGTH = 131_071
 """The longest text that Linux gives to a program as one argument, such as that of `bash -c`."""
 _UNPACKING = split("gzip gunzip bzip2 bunzip2 xz unxz zstd unzstd lz4")
-_NAMING = split("cp ln mv install link rsync patch") | _UNPACKING
+_NAMING = split("cp ln mv install link rsync patch objcopy strip") | _UNPACKING
 """Programs that give a program another name, or one that they name by another."""
 _NUMBERING = ("split", "csplit")
 """Programs that give parts of a file names of their own."""
@@ -593,13 +594,14 @@ def runs_of_written_files(parts: Sequence[LinePart]) -> Iterator[LinePart]:
 
 def _made_by(part: LinePart) -> Iterator[str | None]:
     """The names of files that a part may make; None for any."""
-    if part.name in _NUMBERING:
+    names = set(names_of(part.name))
+    if not names.isdisjoint(_NUMBERING):
         yield None
-    if part.direction != "write" and part.name not in _NAMING:
+    if part.direction != "write" and names.isdisjoint(_NAMING):
         return
     for n, word in enumerate(part.argv):
         if part.name == REDIRECT or n:
             name = os.path.basename(word.rstrip("/")) if n not in part.unknown else None
             yield name
-            if name is not None and part.name in _UNPACKING:
+            if name is not None and not names.isdisjoint(_UNPACKING):
                 yield os.path.splitext(name)[0]

@@ -228,6 +228,8 @@ def names_of(program: str) -> tuple[str, ...]:
 def also_called(words: Sequence[str | None]) -> Iterator[Sequence[str | None]]:
     """A command as others that it is as well: `docker-compose up` is `docker compose up`."""
     names = names_of(words[0] or "")
+    if names[-1].startswith("git-"):
+        yield ("git", names[-1].removeprefix("git-"), *words[1:])
     for one, other in _ALSO:
         if one[0] in names:
             given = (one[0], *in_full(one[0], words[1:]))

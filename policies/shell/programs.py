@@ -237,6 +237,7 @@ _VALUES = {
 _ACTING = {
     "rsync": ((literal("rm"), UNSEEN), Carries(words="--(dele?t?|delete.*|remove-s.*)")),
     "zip": ((literal("rm"), UNSEEN), Carries(letters="m", long="--move")),
+    "shred": ((literal("rm"), UNSEEN), Carries(letters="u", long="--remove")),
     "fuser": ((literal("kill"), UNSEEN), Carries(letters="k", long="--kill")),
     "ss": ((literal("kill"), UNSEEN), Carries(letters="K", long="--kill")),
     "date": ((literal("timedatectl"), literal("set-time")), Carries(words="-[uR]*s.*|--s(et?)?(=.*)?")),

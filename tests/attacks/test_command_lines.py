@@ -323,6 +323,7 @@ CARRYING = [
     *("git -c core.pager=red log", "bash -n +n f", "tox -e x -x testenv.commands=red", "npm config set editor red"),
     *("go run -exec red ./x", "NODE_OPTIONS='--max-old-space-size=1 --require=./x' node f", "uv run --env-file f x"),
     *("cp ./red x.xz; xz -k x.xz; ./x", "split -b 9 a x; ./xaa", "csplit -s a 1; ./xx00", "patch -o x f; ./x"),
+    *("gcp red x; ./x", "strip -o x red; ./x", "objcopy red x; ./x", "gsplit -b 9 a x; ./xaa"),
     *("pylint --evaluation='exec(x)' x.py", "bun test --preload data:x", "vitest --config data:x"),
     *("pipenv install --extra-pip-args=--python=./red x", "virtualenv -p./red v", "xmllint -shell f"),
     "deno run -A 0",
