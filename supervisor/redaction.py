@@ -432,6 +432,20 @@ def _names_before(items: Sequence[Any]) -> list[str]:
 UNREDACTED = Redactor(Redaction(off=True))
 """Leaves everything as it is."""
 
+
+class SessionRedactor:
+    """Redacts the values of one session. Each idle run keeps one: a `partial` takes four times as much."""
+
+    __slots__ = ("_redactor", "_session_id")
+
+    def __init__(self, redactor: Redactor, session_id: str) -> None:
+        self._redactor = redactor
+        self._session_id = session_id
+
+    def __call__(self, value: T) -> T:
+        return self._redactor.redact(value, self._session_id)
+
+
 _LONG = 10_000
 """The length from which a redacted text is kept for the next events of one write."""
 

@@ -11,7 +11,6 @@ It is synchronous and without I/O; the actor owns it, feeds it and carries out i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -24,7 +23,7 @@ from proctor.policies.values.foreign_code import is_signal
 
 from ..arguments import BOUNDS, RecordBounds
 from ..ports.stored_types import ApprovalRequest
-from ..redaction import UNREDACTED, Redactor
+from ..redaction import UNREDACTED, Redactor, SessionRedactor
 from . import ending, interface
 from .ending import RunEnding
 from .gate import GateKeeper
@@ -69,7 +68,7 @@ class RunMachine:
         bounds: RecordBounds = BOUNDS,
     ) -> None:
         self._state = RunState(identity, monitor, redactor, RecordCounts(bounds))
-        monitor.state.compare_redacted(partial(redactor.redact, session_id=identity.session_id))
+        monitor.state.compare_redacted(SessionRedactor(redactor, identity.session_id))
         self.outbox = self._state.outbox
         self.signal: BaseException | None = None  # raised by a handler of the program's signals while it evaluated
         lines = list(map(BudgetLine, monitor.budgets))
