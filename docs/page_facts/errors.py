@@ -25,7 +25,7 @@ MEANINGS: dict[StoreErrorKind, str] = {
     "run_over": "the run has ended",
     "started": "the run was started before",
     "claimed": "the run has an owner that is alive",
-    "session_busy": "another run of the session goes on",
+    "session_busy": "another run of the session is active",
     "fenced": "another owner has the run now",
     "call_started": "the call was started before, and isn't over",
     "no_approval": "there is no such approval",
