@@ -73,8 +73,7 @@ class NameUniverse:
         return " and ".join(self._globs_of(name)) or ANY_OTHER
 
     def _globs_of(self, name: str) -> Iterator[str]:
-        matched = [glob for glob in self.globs if matcher([glob])(name)]
-        narrow = [glob for glob in matched if glob.strip("*")] or matched
+        narrow = [glob for glob in self.globs if glob.strip("*") and matcher([glob])(name)]
         return iter(sorted(narrow, key=len, reverse=True)[:2])
 
 

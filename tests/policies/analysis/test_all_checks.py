@@ -177,6 +177,16 @@ def test_a_tool_that_can_never_be_called_is_rejected_with_its_witness(
     assert findings.refusals[0].witness == witness
 
 
+def test_tools_that_only_a_star_matches_are_not_called_by_it() -> None:
+    """`*` is the tools that the policy names, too, and `prepare` can be called."""
+    strict = {"type": "sequence", "tools": ["prepare", "approve", "*"], "strict": True}
+    found = finding_with(
+        "never_callable", findings_on(rules(strict, {"type": "max_calls", "tool": "approve", "max": 0}))
+    )
+
+    assert found.message.startswith("`any other tool` can never be called: ")
+
+
 @pytest.mark.parametrize(("document", "witness"), [
     (rules(before(["u", "v"], "r", id="r"), before("v", "u", id="u"), before("u", "v", id="v")),
         ("`r` needs `u` (`r`)", "`u` needs `v` (`u`)", "`v` needs `u` (`v`)")),
