@@ -181,7 +181,7 @@ class UnknownSessionError(ProviderError):
     code: ClassVar[str] = "unknown_session"
 
     def __init__(self, reason: str, *, details: dict[str, Any] | None = None) -> None:
-        super().__init__(f"{reason}; continuation=`replay` tells it the conversation", details=details)
+        super().__init__(f"{reason}; the continuation `replay` gives it the conversation", details=details)
         self.reason = reason
 
 

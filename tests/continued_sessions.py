@@ -114,7 +114,7 @@ class ContinuedSessions:
         """
         await self.begin()
         before = len(self.bench.api.requests)
-        with pytest.raises(UnknownSessionError, match="continuation=`replay` tells it the conversation") as caught:
+        with pytest.raises(UnknownSessionError, match="the continuation `replay` gives it") as caught:
             await self.run("which?", elsewhere=True, continuation="native")
         assert len(self.bench.api.requests) == before
         assert self.left(caught.value.partial.run_id) == []

@@ -80,7 +80,7 @@ def check_continuation(continuation: str, *, can_resume: bool, provider: str) ->
         names = ", ".join(f"`{name}`" for name in get_args(Continuation))
         raise UsageError(f"continuation `{continuation}` is not one of {names}")
     if continuation == "native" and not can_resume:
-        raise UsageError(f"`{provider}` cannot resume a session; use continuation=`replay`")
+        raise UsageError(f"`{provider}` cannot resume a session; use the continuation `replay`")
 
 
 def continued(past: PriorSession, continuation: Continuation, *, can_resume: bool, provider: str) -> Continued:
@@ -94,7 +94,7 @@ def continued(past: PriorSession, continuation: Continuation, *, can_resume: boo
             raise UsageError(f"there is no session of `{provider}` to resume")
         return Continued()
     if continuation == "native" and own is None:
-        raise UsageError(f"`{provider}` does not know this session; use continuation=`replay`")
+        raise UsageError(f"`{provider}` does not know this session; use the continuation `replay`")
     if own is not None and can_resume and continuation != "replay":
         return Continued(resume=own, replay=continuation == "auto")
     return Continued(replay=True)

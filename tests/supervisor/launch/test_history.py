@@ -212,7 +212,7 @@ async def test_native_never_falls_back_to_a_replay() -> None:
     """The error names the alternatives."""
     store, _ = await first_run(OPEN)
     later = lacking()
-    with pytest.raises(UnknownSessionError, match="`own-1`; continuation=`replay` tells it the conversation"):
+    with pytest.raises(UnknownSessionError, match="`own-1`; the continuation `replay` gives it the conversation"):
         await run_once(later, "go", policies=[OPEN], store=store, session_id="s", continuation="native")
 
     assert (len(later.launches), later.closed) == (1, 1)
