@@ -489,9 +489,9 @@ _SHELL_PATCH: Final = re.compile(
 _UNKNOWN_CHANGES: Final = tuple({"kind": kind} for kind in _KINDS.values())
 
 
-def shell_changes_of(line: str, folder: str) -> list[dict[str, Any]]:
-    """The files that a command line patches which Codex itself applies, from the folder where it is run; empty for
-    any other line. Without paths, if nobody knows which.
+def shell_changes_of(line: str, folder: str | None) -> list[dict[str, Any]]:
+    """The files that a command line patches which Codex itself applies, from the folder where it is run, if that is
+    known; empty for any other line. Without paths, if nobody knows which.
     """
     starts = (re.split("apply_?patch", each, maxsplit=1) for each in line.replace("\\\n", "").split("\n"))
     if "*** Begin Patch" not in line or not any("<<" in start[-1] for start in starts if len(start) > 1):
@@ -499,10 +499,15 @@ def shell_changes_of(line: str, folder: str) -> list[dict[str, Any]]:
     found = _SHELL_PATCH.fullmatch(line)
     if found is None or found["end"] in found["patch"].split("\n"):
         return [*_UNKNOWN_CHANGES]
-    folder = posixpath.join(folder, (found["folder"] or "").strip("'"))
+    below = posixpath.join(folder or "", (found["folder"] or "").strip("'"))
     changes = certain_changes_of(found["patch"])
     for change in changes:
-        change |= {key: posixpath.join(folder, change[key]) for key in ("path", "move_path") if key in change}
+        paths: dict[str, str] = {
+            key: posixpath.join(below, change[key]) for key in ("path", "move_path") if key in change
+        }
+        if folder is None and not all(map(posixpath.isabs, paths.values())):
+            return [*_UNKNOWN_CHANGES]
+        change |= paths
     return changes or [*_UNKNOWN_CHANGES]
 
 

@@ -64,8 +64,9 @@ def read(data: bytes) -> messages.HookInput:
     result = message.tool_response
     if EVENTS.get(message.event) in ("call", "completed") and message.tool_name == "Bash":
         folder = _folder(message)
-        changes = shell_changes_of(str(tool_input.get("command")), folder.get("workdir", ""))
-        tool_input = {**tool_input, **folder, **({"changes": changes} if changes else {})}
+        changes = shell_changes_of(str(tool_input.get("command")), folder)
+        own = {"workdir": folder, "changes": changes}
+        tool_input = {**tool_input, **{name: value for name, value in own.items() if value}}
     if message.tool_name.startswith("mcp__") and isinstance(result, dict):
         result = mcp_output(result)
     elif message.tool_name == "apply_patch" and tool_input.get("changes"):
@@ -159,21 +160,21 @@ class _Written(msgspec.Struct, frozen=True):
     workdir: str | None = None
 
 
-def _folder(message: _Input) -> dict[str, str]:
-    """The folder that a command names, which no hook says: by the model's call in the log. What a script of the model
-    wrote is not known.
+def _folder(message: _Input) -> str | None:
+    """The folder that a command names, which no hook says: by the model's call in the log; "" for none. What a script
+    of the model wrote is not known.
 
     Raises EventError for a call that the log does not have, or another one with its id, too.
     """
     log, call_id = message.transcript_path or "", message.tool_use_id
     if not log or call_id.startswith(FROM_SCRIPT):
-        return {}
+        return None
     begins = EVENTS[message.event] == "call"
     written = messages.awaited(lambda: _written(_payloads(log, call_id), call_id), bool, WAIT_S if begins else 0)
     folders = {each.workdir for each in written}
     if len(folders) > 1 or (begins and not folders):
         raise EventError(f"the log has {'two calls' if folders else 'no call'} with the id `{call_id}`")
-    return {"workdir": folder} if (folder := next(iter(folders), None)) else {}
+    return next(iter(folders)) or "" if folders else None
 
 
 def _written(lines: Iterable[_Payload], call_id: str) -> list[_Written]:

@@ -101,6 +101,19 @@ def test_a_subagent_is_denied_by_every_name_of_its_tool(agent: Scripted, denied:
     assert recorded(agent.store, *ENDS) == ["tool_call_denied"]
 
 
+def test_the_files_of_a_command_that_is_a_patch_are_not_known_in_a_script(agent: Scripted) -> None:
+    """Which may name a folder for it, unless its paths are absolute."""
+    within = "where: [{path: $.path, within: kept}]"
+    agent.install(policy=f"{{name: p, on_violation: deny, tool_rules: [{{deny: [{{tool: write, {within}}}]}}]}}")
+    (agent.cwd / "kept").mkdir()
+    lines = ("apply_patch <<'E'", "*** Begin Patch", "*** Add File: %s", "+x", "*** End Patch", "E")
+    patch = "\n".join(lines)
+    agent.run(bash(patch % "a", workdir=str(agent.cwd / "kept")), bash(patch % (agent.cwd / "free")))
+
+    assert agent.made() == ["free", "kept"]
+    assert list((agent.cwd / "kept").iterdir()) == []
+
+
 @pytest.mark.parametrize("fails", [FAILS, FAILS_THERE], ids=["patch", "server"])
 def test_a_call_of_a_script_that_fails_has_failed_before_the_next_script(agent: Scripted, fails: str) -> None:
     """No hook reports it, and the log has no output for it. No later call waits for one."""
