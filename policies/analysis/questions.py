@@ -22,7 +22,7 @@ from ..rules.python_check import CheckMachine
 from ..stack.clauses import Clause
 from ..stack.merge import checked_stack, merge_policies
 from ..values.globs import is_plain
-from ..values.json_values import text_of
+from ..values.json_values import json_words, text_of
 from ..values.paths import compile_path, path_steps
 from ..values.work_budget import Work
 from .components import Standard
@@ -295,7 +295,7 @@ def read_selector(selector: Any) -> Deny:
     except PolicyError as error:
         raise ValueError(f"not a selector: {error.problems[0].message}") from None
     except msgspec.ValidationError as error:
-        raise ValueError(f"not a selector: {error}") from None
+        raise ValueError(f"not a selector: {json_words(error)}") from None
     else:
         return deny
 

@@ -221,6 +221,24 @@ rules: [{type: max_parallel, max: 1}]
     assert cli("test", "found.yaml").out == "1 passed\n"
 
 
+@pytest.mark.parametrize(
+    ("call", "wrong"),
+    [
+        (
+            "{tool: pay, where: {path: $.amount, gt: 3}}",
+            "not a selector: expected a list, got an object at `$.where`",
+        ),
+        ("{tol: pay}", "not a selector: unknown key `tol`"),
+    ],
+)
+def test_a_wrong_selector_of_a_call_is_explained(cli: Any, place: Path, call: str, wrong: str) -> None:
+    """In the words of every other error about a policy."""
+    place.joinpath("pay.yaml").write_text("name: pay\n")
+    answer = cli("prove", "pay.yaml", "--reach", call)
+
+    assert (answer.code, wrong in answer.err) == (2, True)
+
+
 def test_nothing_is_written_if_nothing_is_refuted(proved: Any, place: Path) -> None:
     """It says so, and the exit code is the same."""
     answer = proved("--same-as", "payments.yaml", "--write-test", "found.yaml")
