@@ -88,8 +88,7 @@ export class Approvals {
     const last = this.list.children.length - 1;
     if (key === "j") this.focus(Math.min(now + 1, last));
     else if (key === "k") this.focus(Math.max(now - 1, 0));
-    else if (key === "a" || key === "d") this.list.children[Math.max(now, 0)]?.querySelector(`[data-key="${key}"]`)?.focus();
-    else return false;
+    else return focusAnswer(this.cards, key, Math.max(now, 0));
     return true;
   }
 
@@ -98,7 +97,7 @@ export class Approvals {
   }
 }
 
-/** Returns the cards that are gone. For a moment the others take no taps: a second tap on a card that is gone must not answer the one that moved there. */
+/** Returns the cards that are gone. For a moment the others take no taps and no keys: what is meant for a card that is gone must not answer the one that moved there. */
 export function showCards(cards, approvals) {
   const before = [...cards.parent.children];
   const gone = cards.show(approvals);
@@ -108,6 +107,13 @@ export function showCards(cards, approvals) {
     cards.moving = setTimeout(() => cards.parent.classList.remove("moved"), SECOND_TAP_MS);
   }
   return gone;
+}
+
+/** Moves to where the key's answer is given on a card; returns whether the key has a meaning there. */
+export function focusAnswer(cards, key, index) {
+  const known = key === "a" || key === "d";
+  if (known && !cards.parent.classList.contains("moved")) cards.parent.children[index]?.querySelector(`[data-key="${key}"]`)?.focus();
+  return known;
 }
 
 /** What became of an approval, and who answered it. */

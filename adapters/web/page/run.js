@@ -1,7 +1,7 @@
 // One run: its facts, limits, waiting calls, timeline and policies.
 
 import { Refused, follow, get, getExact, post } from "./api.js";
-import { Card, showCards, reportOthers } from "./approvals.js";
+import { Card, focusAnswer, showCards, reportOthers } from "./approvals.js";
 import { Keyed, fill, h, openDialog, toast } from "./dom.js";
 import { beginning, duration, moment, number, usd } from "./format.js";
 import { Bar, chips, labelsOf, showStatus, terms } from "./parts.js";
@@ -209,9 +209,8 @@ export class Run {
 
   key(key) {
     if (key === "x" && !this.cancel.hidden) this.cancel.focus();
-    else if (key === "a" || key === "d") this.waiting.querySelector(`[data-key="${key}"]`)?.focus();
     else if (key === "t" || key === "p") this.open(key === "t" ? 0 : 1);
-    else return false;
+    else return focusAnswer(this.cards, key, 0);
     return true;
   }
 

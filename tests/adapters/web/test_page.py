@@ -34,6 +34,7 @@ def test_a_run_appears_and_is_approved_with_the_keyboard(person: Person, site: S
         card = tab.get_by_role("article")
         expect(card).to_contain_text("notes.txt")
         expect(card.locator(".add")).to_have_count(2)
+        expect(tab.locator(".moved")).to_have_count(0)
         tab.keyboard.press("j")
         tab.keyboard.press("a")
         expect(tab.get_by_role("button", name="Approve")).to_be_focused()
@@ -65,6 +66,7 @@ def test_a_call_is_denied_with_a_text_for_the_model(person: Person, site: Site) 
     with waiting(site) as run_id:
         tab = person.opens(f"#/run/{run_id}")
         expect(tab.get_by_role("button", name="Deny")).to_be_visible()
+        expect(tab.locator(".moved")).to_have_count(0)
         tab.keyboard.press("d")
         tab.keyboard.type("Ask ops first.")
         tab.keyboard.press("Control+Enter")
@@ -155,16 +157,18 @@ def test_words_for_a_call_that_is_answered_meanwhile_answer_no_other(person: Per
 
 
 def test_cards_that_move_again_stay_still_for_as_long(person: Person) -> None:
-    """The delay is counted from the last move, not the first."""
+    """For taps and for keys. The delay is counted from the last move, not the first."""
     tab = person.opens("#/approvals")
     tab.clock.install()
     tab.evaluate(
         """async () => {
-            const { showCards } = await import("/page/approvals.js");
+            const { focusAnswer, showCards } = await import("/page/approvals.js");
             const { Keyed, h } = await import("/page/dom.js");
             const list = document.body.appendChild(h("div", { id: "cards" }));
-            const cards = new Keyed(list, (each) => each, () => ({ element: h("article"), show() {} }));
+            const made = (id) => h("article", {}, h("button", { "data-key": "a" }, `Card ${id}`));
+            const cards = new Keyed(list, (each) => each, (id) => ({ element: made(id), show() {} }));
             window.move = (...ids) => showCards(cards, ids);
+            window.key = () => focusAnswer(cards, "a", 0);
         }"""
     )
     tab.evaluate("() => { move(1) }")
@@ -172,8 +176,12 @@ def test_cards_that_move_again_stay_still_for_as_long(person: Person) -> None:
     tab.evaluate("() => { move(2) }")
     tab.clock.run_for(500)
     expect(tab.locator("#cards")).to_have_class("moved")
+    tab.evaluate("() => { key() }")
+    expect(tab.get_by_role("button", name="Card 2")).not_to_be_focused()
     tab.clock.run_for(500)
     expect(tab.locator("#cards")).to_have_class("")
+    tab.evaluate("() => { key() }")
+    expect(tab.get_by_role("button", name="Card 2")).to_be_focused()
 
 
 def test_a_late_answer_is_reported(person: Person, site: Site) -> None:
