@@ -177,28 +177,20 @@ _NAMES = {"nodejs": "node", "py.test": "pytest", "fdfind": "fd", "batcat": "bat"
     f"g{name}": name for name in _GNU
 }
 """Other names of programs."""
-_SAME = tuple(
-    (one.split(), other.split())
-    for one, other in (
-        ("docker-compose", "docker compose"),
-        ("podman-compose", "podman compose"),
-        *(
-            (f"docker {verb}", f"docker image {verb}")
-            for verb in ("build", "history", "load", "pull", "push", "save")
-        ),
-        *(("docker build", f"docker {group} build") for group in ("buildx", "builder")),
-        *(
-            ("docker rmi", "docker image rm"),
-            ("docker images", "docker image ls"),
-            ("docker tag", "docker image tag"),
-        ),
-        *(("npx", "npm exec"), ("bunx", "bun x"), ("pnpx", "pnpm dlx"), ("uvx", "uv tool run")),
-        *(("apt", "apt-get"), ("yum", "dnf")),
-    )
+_SAME = (
+    *(("docker-compose", "docker compose"), ("podman-compose", "podman compose")),
+    *((f"docker {verb}", f"docker image {verb}") for verb in split("build history load pull push save tag")),
+    *(("docker build", f"docker {group} build") for group in ("buildx", "builder")),
+    *(("docker rmi", "docker image rm"), ("docker images", "docker image ls")),
+    *(("npx", "npm exec"), ("bunx", "bun x"), ("pnpx", "pnpm dlx"), ("uvx", "uv tool run")),
+    *(("apt", "apt-get"), ("yum", "dnf")),
 )
 """Commands that are the same, whatever follows."""
-_ALSO = (*_SAME, *((other, one) for one, other in _SAME), (["uv", "pip"], ["pip"]), (["yarn", "npm"], ["yarn"]))
-"""Commands with others that they are as well."""
+_ALSO: dict[str, list[tuple[list[str], list[str]]]] = {}
+for _one, _other in (*_SAME, *((other, one) for one, other in _SAME), ("uv pip", "pip"), ("yarn npm", "yarn")):
+    _program, *_verb = _one.split()
+    _ALSO.setdefault(_program, []).append((_verb, _other.split()))
+"""By the program: the verbs of commands, with others that they are as well."""
 _SHORT = {
     program: {short: verb for verb, all_ in verbs.items() for short in all_.split()}
     for program, verbs in _VERBS.items()
@@ -219,6 +211,8 @@ def names_of(program: str) -> tuple[str, ...]:
     `python3.11`, `eslint@9`); some file systems take `ENV` for `env`.
     """
     path = program.casefold()
+    if path.isalpha():
+        return (path, _NAMES[path]) if path in _NAMES else (path,)
     name = path.rpartition("/")[2].removesuffix(".exe")
     names = [path, name, required_name(name), required_name(path)]
     names += [found[1] or found[2] for each in names if (found := _VERSIONED.fullmatch(each))]
@@ -230,12 +224,12 @@ def also_called(words: Sequence[str | None]) -> Iterator[Sequence[str | None]]:
     names = names_of(words[0] or "")
     if names[-1].startswith("git-"):
         yield ("git", names[-1].removeprefix("git-"), *words[1:])
-    for one, other in _ALSO:
-        if one[0] in names:
-            given = (one[0], *in_full(one[0], words[1:]))
-            for at in _verb_places(given) if one[1:] else (1,):
-                if [*given[at : at + len(one) - 1]] == one[1:]:
-                    yield (*other, *given[1:at], *given[at + len(one) - 1 :])
+    for name in names:
+        given = (name, *in_full(name, words[1:])) if name in _ALSO else ()
+        for verb, other in _ALSO.get(name, ()):
+            for at in _verb_places(given) if verb else (1,):
+                if [*given[at : at + len(verb)]] == verb:
+                    yield (*other, *given[1:at], *given[at + len(verb) :])
 
 
 def _verb_places(words: Sequence[str | None]) -> Iterator[int]:
@@ -248,7 +242,7 @@ def _verb_places(words: Sequence[str | None]) -> Iterator[int]:
 
 def programs_called(program: str) -> set[str]:
     """The programs, this one included, some command of which is one of this program's as well."""
-    return {program, *(one[0] for one, other in _ALSO if other[0] == program)}
+    return {program, *(name for name, others in _ALSO.items() if any(other[0] == program for _, other in others))}
 
 
 def verb_of(program: str, word: str | None) -> str | None:

@@ -95,15 +95,15 @@ class WordBuilder:
     """Puts a word together, piece by piece."""
 
     def __init__(self) -> None:
-        self.samples: tuple[str, ...] = ("",)
-        """Texts that stand for all that it has become so far; none if something else of it is unknown."""
+        self._text: str | None = ""
         self._shapes: list[str] = []
         self._starts: list[str] = []
-        self._text: str | None = ""
         self._end = ""
+        self._samples: tuple[str, ...] = ()
         self._single = True
         self._splits = False
         self._may_be_empty = True
+        self._is_word = False
         self._may_vanish = False
         self._is_open = False
 
@@ -114,15 +114,16 @@ class WordBuilder:
 
     def add(self, text: str) -> None:
         """A piece whose text is known."""
+        self._is_word, self._may_vanish = True, False
         if self._text is not None:
             self._text += text
-        elif self._may_be_empty and text:
+            return
+        if self._may_be_empty and text:
             self._starts.append(text)
             self._may_be_empty = False
         self._end += text
-        self._may_vanish = False
         self._shapes.append(ANYTHING if self._is_open else re.escape(text))
-        self.samples = () if self._is_open else tuple(sample + text for sample in self.samples)
+        self._samples = () if self._is_open else tuple(sample + text for sample in self._samples)
 
     def add_unknown(
         self, shape: str = ANYTHING, *, single: bool = True, splits: bool = False, opens: bool = False
@@ -130,24 +131,30 @@ class WordBuilder:
         """A piece that the shell expands; with `splits`, blanks in it end the word, and one that `opens` may give the
         text behind it another meaning.
         """
-        standing = _STANDING.get(shape, ())
-        self._end = ""
-        if self._text:
-            self._starts.append(self._text)
-            self._may_be_empty = False
-        self._text = None
+        if self._text is not None:
+            self._begin(self._text)
         if self._may_be_empty:
             self._starts.append(_FIRST.get(shape, ""))
             self._may_be_empty = shape != INTEGER
         if shape not in (ANYTHING, PATH) and not single:
-            self._may_vanish = self._may_vanish or not self._shapes
+            self._may_vanish = self._may_vanish or not self._is_word
         else:
             self._single = self._single and single and not splits
+        self._is_word = True
+        self._end = ""
         self._splits = self._splits or splits
         self._is_open = self._is_open or opens
         self._shapes.append(shape)
-        samples = [] if opens else [sample + text for sample in self.samples for text in standing]
-        self.samples = tuple(samples) if len(samples) <= _MOST_SAMPLES else ()
+        samples = [sample + text for sample in self._samples for text in _STANDING.get(shape, ())]
+        self._samples = tuple(samples) if len(samples) <= _MOST_SAMPLES and not opens else ()
+
+    def _begin(self, text: str) -> None:
+        """The text before the first piece that is not known."""
+        self._text, self._samples = None, (text,)
+        if text:
+            self._shapes.append(re.escape(text))
+            self._starts.append(text)
+            self._may_be_empty = False
 
     def build(self, source: str) -> Word:
         if self._text is not None:
@@ -157,7 +164,7 @@ class WordBuilder:
         start = self._starts[0] if len({start[:1] for start in self._starts}) == 1 else ""
         single = self._single and not self._may_vanish
         end = "" if self._is_open else self._end
-        return Word(source, None, "".join(self._shapes), start, end, single, samples=self.samples)
+        return Word(source, None, "".join(self._shapes), start, end, single, samples=self._samples)
 
 
 Shell: TypeAlias = Literal["bash", "sh"]
