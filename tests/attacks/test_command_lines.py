@@ -189,7 +189,7 @@ CARRYING = [
     *("cmake -DCMAKE_CXX_FLAGS=-fplugin=./x .", "cmake -DCMAKE_C_FLAGS=-Wl,-plugin=./x .", "node --test -"),
     *("python -m doctest /dev/stdin", "API_KEY='x; red' make", "make TESTS='x;red'"),
     *("export APP_VERSION='1 | red'; make", "X_URL='a&x=1 red' make", "APP_TOKEN='`red`' make"),
-    *("X_URL='a&red' make", "make TEST=x=y"),
+    *("APP_VERSION='${shell red}' make", "X_URL='a&red' make", "make TEST=x=y"),
     *("sed '1a x\\' -e '1e red' f", "sed '1a\\  \n1e red' f", "sed '1a x\\\\\n1e red' f"),
     *("find a ./b -exec sed -n p {} \\;", "find . -execdir sed -n 1p {} +", "find $x -exec sed -n 1p {} +"),
     *("find -files0-from f -exec sed -n 1p {} +", "find -- -x -exec sed -n 1p {} +"),
