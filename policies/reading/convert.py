@@ -116,7 +116,7 @@ def _number_in(text: str, shape: schema.Number) -> str:
         return "remove the quotes"
     if text == f"{bare}%" and shape.le == 1:
         return f"write it as a fraction: `{float(bare) / 100:g}`"
-    return f"write `{bare}`" if text == f"${bare}" else ""
+    return f"write `{bare}`" if text.removeprefix("$") == bare else ""
 
 
 def number_complaint(shape: schema.Number, value: float) -> str:
@@ -145,7 +145,7 @@ def placeholder(shape: schema.Shape) -> Any:
     if isinstance(shape, schema.Text):
         return "$"  # a name, a path and a regular expression alike
     if isinstance(shape, schema.Number):
-        return 1
+        return schema.LARGEST  # a bound that no other number exceeds
     if isinstance(shape, schema.Items):
         item = placeholder(shape.item)
         return INVALID if item is INVALID else (item, item)

@@ -33,7 +33,7 @@ class Loop(Rule, tag="loop", frozen=True):
     def problems(self) -> Iterator[Issue]:
         yield from super().problems()
         if self.threshold > self.window:
-            yield (("window",), f"`threshold` {self.threshold} can never be reached in a window of {self.window}")
+            yield (("threshold",), f"`threshold` {self.threshold} can never be reached in a window of {self.window}")
 
     def profile(self) -> Profile:
         """It blocks the tool if one call is too many; else another input is allowed."""
