@@ -159,9 +159,10 @@ class EvaluatedCall(msgspec.Struct, gc=False):
 
     @property
     def comparable(self) -> Any:
-        """The input to compare with other calls', of which a replay knows no secret."""
+        """The input to compare with other calls', as a replay has it: of the event, which has no secrets."""
         redact = self.memory.redact
-        return self.input if redact is None else redact(self.input)
+        given = self.given if redact is None else redact(self.given)
+        return self.input if given is self.given else self.memory.tools.input(self.name, given)
 
     def outputs(self, ref: OutputRef) -> SeenValues:
         """The outputs of earlier successful calls."""

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from proctor.policies import (
     Before,
+    CompiledPolicy,
     Count,
     EventError,
     Limits,
@@ -22,6 +23,7 @@ from proctor.policies import (
 )
 from proctor.policies import events as ev
 from proctor.policies.events.calls import input_digest
+from proctor.policies.events.run_context import tool
 from proctor.policies.policy import Approval, Deny, Policy
 from proctor.supervisor.arguments import RecordBounds
 from proctor.supervisor.machine import interface, resume
@@ -326,33 +328,54 @@ def test_a_restored_machine_recognises_a_call_known_only_by_its_redacted_event()
     assert related == [["running", "conflict"]] * 2
 
 
-@pytest.mark.parametrize("rule", [
-    Loop(window=9, threshold=2, action="deny"), Count(tool="read", max=1, key="$.to", action="deny"),
-], ids=["loop", "key"])  # fmt: skip
-@pytest.mark.parametrize("rebuilt", ["lives on", "resumed", "restored"])
-def test_an_input_with_a_secret_equals_the_one_that_the_log_has(rule: Any, rebuilt: str) -> None:
-    """Another secret is another input."""
-    compiled = compile_policy(merge_policies([Policy(name="p", rules=(rule,))]))
+REBUILT = pytest.mark.parametrize("rebuilt", ["lives on", "resumed", "restored"])
+
+
+def allowed_of(compiled: CompiledPolicy, calls: list[ToolCall], rebuilt: str) -> list[bool]:
+    """Whether each call is allowed, by a machine that is rebuilt after each; no secret is on record."""
     record: list[ev.Event] = []
     settings: dict[str, Any] = {"approval": compiled.approval, "redactor": Redactor(Redaction())}
     machine = RunMachine.resume(identity(), compiled.monitor(RunContext()), record, **settings)
     shell = Shell(machine, record)
     shell.happens(interface.Begin(now_ms=1, prompt="go"))
-
-    def allowed(key: int, secret: str) -> bool:
-        call = ToolCall(id=f"c{key}", name="read", input={"to": secret})
+    allowed = []
+    for key, call in enumerate(calls, 1):
         effects = shell.happens(interface.Proposed(now_ms=2, key=key, call=call))
-        return any(answer.allowed for _, answer in shown_by(effects))
-
-    first = allowed(1, TOKEN)
-    if rebuilt == "resumed":
-        shell.machine = RunMachine.resume(identity(), compiled.monitor(RunContext()), record, **settings)
-    elif rebuilt == "restored":
-        monitor = compiled.restore(shell.machine.monitor.snapshot())
-        shell.machine = RunMachine.restore(shell.machine.snapshot(), monitor, **settings)
-
-    assert (first, allowed(2, TOKEN), allowed(3, TOKEN.replace("k9", "q2"))) == (True, False, True)
+        allowed.append(any(answer.allowed for _, answer in shown_by(effects)))
+        if rebuilt == "resumed":
+            shell.machine = RunMachine.resume(identity(), compiled.monitor(RunContext()), record, **settings)
+        elif rebuilt == "restored":
+            monitor = compiled.restore(shell.machine.monitor.snapshot())
+            shell.machine = RunMachine.restore(shell.machine.snapshot(), monitor, **settings)
     assert TOKEN not in repr(record)
+    return allowed
+
+
+@pytest.mark.parametrize("rule", [
+    Loop(window=9, threshold=2, action="deny"), Count(tool="read", max=1, key="$.to", action="deny"),
+], ids=["loop", "key"])  # fmt: skip
+@REBUILT
+def test_an_input_with_a_secret_equals_the_one_that_the_log_has(rule: Any, rebuilt: str) -> None:
+    """Another secret is another input."""
+    compiled = compile_policy(merge_policies([Policy(name="p", rules=(rule,))]))
+    secrets = (TOKEN, TOKEN, TOKEN.replace("k9", "q2"))
+    calls = [ToolCall(id=f"c{n}", name="read", input={"to": secret}) for n, secret in enumerate(secrets)]
+
+    assert allowed_of(compiled, calls, rebuilt) == [True, False, True]
+
+
+@REBUILT
+def test_an_input_with_a_secret_has_its_portable_names_and_what_is_unknown_of_it(rebuilt: str) -> None:
+    """Its calls would share one count otherwise, and a call whose path is not known would run."""
+    rule = Count(tool="write", max=1, key="$.path", action="deny")
+    tools = (tool("Write", "write", "content", path="$.file_path"),)
+    compiled = compile_policy(merge_policies([Policy(name="p", rules=(rule,))]), tools=tools)
+    places: list[dict[str, Any]] = [{}, {"file_path": "a"}, {"file_path": "a"}, {"file_path": "b"}]
+    calls = [
+        ToolCall(id=f"c{n}", name="Write", input={**place, "content": TOKEN}) for n, place in enumerate(places)
+    ]
+
+    assert allowed_of(compiled, calls, rebuilt) == [False, True, False, True]
 
 
 def test_a_resumed_run_returns_its_last_message() -> None:
