@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from operator import add, sub
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Protocol
 
 import msgspec
 from msgspec.structs import astuple
@@ -216,7 +216,7 @@ class UsageLog(ABC):
             log = before if found.st_size >= before.offset else OneLog()
             log.below = log.below or below
             with path.open("rb") as file:
-                for line in _whole_lines(file, log):
+                for line in whole_lines(file, log):
                     if (used := self.read_line(whole_characters(line))) is not None:
                         log.add(used, self._state.since)
         if log is not before:
@@ -235,7 +235,13 @@ def reading(path: Path) -> Iterator[None]:
         raise EventError(f"the session's log `{path}` cannot be read: {json_words(error)}") from error
 
 
-def _whole_lines(file: BinaryIO, log: OneLog) -> Iterator[bytes]:
+class ReadTo(Protocol):
+    """How far a log was read."""
+
+    offset: int
+
+
+def whole_lines(file: BinaryIO, log: ReadTo) -> Iterator[bytes]:
     """The unread complete lines; one that is still being written is left for the next read."""
     file.seek(log.offset)
     rest = b""

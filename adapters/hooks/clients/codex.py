@@ -1,12 +1,14 @@
 """Codex: its events, the fields of its input, its answers, its permissions."""
 
 import ast
+import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping, Set
 from contextlib import suppress
 from datetime import datetime
 from itertools import product
 from operator import itemgetter
+from pathlib import Path
 from posixpath import join
 from typing import Any, Final
 
@@ -14,12 +16,13 @@ import msgspec
 
 from proctor.policies.errors import EventError
 from proctor.policies.rules.machine import EvaluatedCall
+from proctor.policies.values.json_values import NOT_JSON
 from proctor.supervisor.errors import UsageError
 
 from ...agents.codex.session_log import FROM_SCRIPT, OUTPUTS, CodexOutput, CodexUsageLog
 from ...kit.client_tools import HOOKED, certain_changes_of, mcp_output, shell_changes_of
 from ...kit.trace_lines import text_of
-from ...kit.usage_log import WAIT_S
+from ...kit.usage_log import WAIT_S, whole_lines
 from .. import messages
 from ..permission_import import (
     EVERYTHING,
@@ -160,6 +163,53 @@ class _Written(msgspec.Struct, frozen=True):
     workdir: str | None = None
 
 
+class _Commands(msgspec.Struct):
+    """What a log has, as far as it was read, of commands that have no output yet: what the model wrote of each, by
+    the id of its call, or of several if it gave them one id. `sandbox` is the latest.
+    """
+
+    offset: int = 0
+    written: dict[str, list[_Written]] = {}
+    sandbox: str = ""
+
+    def add(self, line: _Payload) -> None:
+        self.sandbox = line.sandbox_policy.type or self.sandbox
+        if line.type in OUTPUTS:  # ids may come again
+            self.written.pop(line.call_id, None)
+        elif line.type == "local_shell_call":
+            self._called(line.call_id, _Written(workdir=line.action.working_directory))
+        elif line.type == "function_call":
+            with suppress(msgspec.MsgspecError):
+                self._called(line.call_id, msgspec.json.decode(line.arguments, type=_Written))
+
+    def _called(self, call_id: str, written: _Written) -> None:
+        self.written.setdefault(call_id, []).append(written)
+
+
+_COMMANDS: Final[dict[str, _Commands]] = {}
+"""By their paths, the logs that were read last. Each of their lines is read once, because every command asks."""
+_MOST_LOGS: Final = 256
+_OF_COMMANDS: Final = (b'"turn_context"', b'_call"', b'_call_output"')
+
+
+def _commands(log: str) -> _Commands:
+    """What a log has now."""
+    found = _COMMANDS.pop(log, None) or _Commands()
+    with suppress(OSError, ValueError):
+        if Path(log).is_file():  # a pipe would keep every hook waiting
+            with open(log, "rb") as file:
+                if file.seek(0, os.SEEK_END) < found.offset:  # the client wrote it anew
+                    found = _Commands()
+                for line in whole_lines(file, found):
+                    if any(mark in line for mark in _OF_COMMANDS):
+                        with suppress(*NOT_JSON):
+                            found.add(msgspec.json.decode(line, type=_LogLine).payload)
+    _COMMANDS[log] = found
+    if len(_COMMANDS) > _MOST_LOGS:
+        del _COMMANDS[next(iter(_COMMANDS))]
+    return found
+
+
 def _folder(message: _Input) -> str | None:
     """The folder that a command names, which no hook says: by the model's call in the log; "" for none. What a script
     of the model wrote is not known.
@@ -170,29 +220,11 @@ def _folder(message: _Input) -> str | None:
     if not log or call_id.startswith(FROM_SCRIPT):
         return None
     begins = EVENTS[message.event] == "call"
-    written = messages.awaited(lambda: _written(_payloads(log, call_id), call_id), bool, WAIT_S if begins else 0)
+    written = messages.awaited(lambda: _commands(log).written.get(call_id, []), bool, WAIT_S if begins else 0)
     folders = {each.workdir for each in written}
     if len(folders) > 1 or (begins and not folders):
         raise EventError(f"the log has {'two calls' if folders else 'no call'} with the id `{call_id}`")
     return next(iter(folders)) or "" if folders else None
-
-
-def _written(lines: Iterable[_Payload], call_id: str) -> list[_Written]:
-    """What the model wrote of a command that has no output yet, or of several if it gave them one id; nothing if the
-    log does not say.
-    """
-    found: list[_Written] = []
-    for line in lines:
-        if line.call_id != call_id:
-            continue
-        if line.type in OUTPUTS:  # ids may come again
-            found.clear()
-        elif line.type == "local_shell_call":
-            found.append(_Written(workdir=line.action.working_directory))
-        elif line.type == "function_call":
-            with suppress(msgspec.MsgspecError):
-                found.append(msgspec.json.decode(line.arguments, type=_Written))
-    return found
 
 
 def _exit_code(given: messages.HookInput) -> int | None:
@@ -219,7 +251,9 @@ def _logged_ends(given: messages.HookInput, runs: Mapping[str, EvaluatedCall]) -
     has none. Any other that runs on has a result, too, and its exit code is heard of.
     """
     waits = {call_id for call_id, call in runs.items() if call.name != "Bash" or "changes" in call.given}
-    is_late = waits and given.transcript_path and given.tool_use_id and not given.tool_use_id.startswith(FROM_SCRIPT)
+    if not waits:
+        return {}
+    is_late = given.transcript_path and given.tool_use_id and not given.tool_use_id.startswith(FROM_SCRIPT)
     found, _ = messages.awaited(lambda: _logged_results(given, waits), itemgetter(1), WAIT_S if is_late else 0)
     return found
 
@@ -248,10 +282,10 @@ def _may_leave_sandbox(given: messages.HookInput, call_id: str) -> bool:
     """
     if given.tool_name != "Bash":
         return False
-    lines = list(_payloads(given.transcript_path, '"turn_context"', call_id))
-    if next((kind for line in reversed(lines) if (kind := line.sandbox_policy.type)), "") == "danger-full-access":
-        return False  # there is none
-    written = _written(lines, call_id)
+    commands = _commands(given.transcript_path)
+    if commands.sandbox == "danger-full-access":  # there is none
+        return False
+    written = commands.written.get(call_id, [])
     return not written or any(each.sandbox_permissions != _Written().sandbox_permissions for each in written)
 
 

@@ -537,6 +537,32 @@ def test_a_command_of_codex_has_succeeded_if_its_log_says_so(
         assert (outcome.tool_output, outcome.unfinished) == ("a", end == "unknown")
 
 
+def test_each_line_of_codexs_log_is_read_once(tmp_path: Path) -> None:
+    """However long the session is, a command costs the same. The client may write its log anew."""
+    log = tmp_path / "rollout.jsonl"
+
+    def logged(*lines: dict[str, Any]) -> bytes:
+        return "".join(f"{json.dumps({'payload': line})}\n" for line in lines).encode()
+
+    def folder(call_id: str) -> Any:
+        given = {"tool_name": "Bash", "tool_input": {"command": "ls"}, "tool_use_id": call_id}
+        message = {"session_id": "s", "hook_event_name": "PreToolUse", "transcript_path": str(log), **given}
+        return CLIENTS["codex"].read(json.dumps(message).encode()).tool_input.get("workdir")
+
+    calls = [
+        {"type": "function_call", "call_id": f"c{n}", "arguments": json.dumps({"workdir": f"/f{n}"})}
+        for n in range(4)
+    ]
+    log.write_bytes(logged(*calls[:2]))
+    seen = [folder("c0")]
+    log.write_bytes(b" " * log.stat().st_size + logged(calls[2]))
+    seen += [folder("c1"), folder("c2")]
+    log.write_bytes(logged(calls[3]))
+    seen.append(folder("c3"))
+
+    assert seen == ["/f0", "/f1", "/f2", "/f3"]
+
+
 @pytest.mark.parametrize("name", ["spawn_agent", "collaborationspawn_agent"])
 def test_starting_a_subagent_of_codex_is_a_task(name: str, tmp_path: Path) -> None:
     """By either of its hooks' names."""

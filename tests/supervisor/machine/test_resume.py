@@ -371,9 +371,7 @@ def test_an_input_with_a_secret_has_its_portable_names_and_what_is_unknown_of_it
     tools = (tool("Write", "write", "content", path="$.file_path"),)
     compiled = compile_policy(merge_policies([Policy(name="p", rules=(rule,))]), tools=tools)
     places: list[dict[str, Any]] = [{}, {"file_path": "a"}, {"file_path": "a"}, {"file_path": "b"}]
-    calls = [
-        ToolCall(id=f"c{n}", name="Write", input={**place, "content": TOKEN}) for n, place in enumerate(places)
-    ]
+    calls = [ToolCall(id=f"c{n}", name="Write", input={**place, "content": TOKEN}) for n, place in enumerate(places)]
 
     assert allowed_of(compiled, calls, rebuilt) == [False, True, False, True]
 
