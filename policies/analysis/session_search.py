@@ -3,8 +3,8 @@
 Sessions are gone through by the number of their calls, so that the first one found is a shortest.
 """
 
-from collections.abc import Container, Iterator, Sequence
-from typing import NamedTuple, Self, TypeAlias
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, TypeAlias
 
 from ..rules.machine import Machine
 from ..rules.petri_net import NetMachine
@@ -189,42 +189,39 @@ MOST_MOVES = 40
 
 class _Moves(NamedTuple):
     """The states of one part by itself, and the numbers of the calls that move it from one to another: all, and those
-    that can while it denies all goals.
+    that are no goals.
     """
 
     states: Sequence[int]
     movers: frozenset[int]
     first: frozenset[int]
 
-    def without(self, goals: Container[int]) -> Self:
-        return self._replace(first=frozenset(n for n in self.movers if n not in goals))
-
 
 class CallsAhead:
     """A lower bound on the calls still to come, up to the one that breaks the property.
 
-    A part that denies all calls that could break it, or all that move such a part, must be moved by a call first.
-    Only parts count that no call moves together. There is no bound where more than a call may break the property.
+    A part that denies all calls that could break it, the goals, must be moved by another call first; so must one that
+    denies all calls that move such a part. Only parts count that no call but a goal moves together. There is no bound
+    where more than a call may break the property.
     """
 
     def __init__(self, product: SessionProduct) -> None:
         self._product, self._parts = product, product.parts
         self._goals: list[InputClass] = []
         self._moves_of: dict[int, _Moves] = {}
-        rule = self._moves(product.rule) if len(product.stack) >= FEWEST_PARTS else None
+        rule = self._moves(product.rule, frozenset()) if len(product.stack) >= FEWEST_PARTS else None
         if rule is None or any(map(product.rule.obligation, rule.states)):
             return
         self._goals = [call for call in product.calls if any(product.rule.level(at, call) for at in rule.states)]
-        # While a part of the stack must move, no goal can run.
-        goals = {call.number for call in self._goals}
-        found = [*(moves and moves.without(goals) for moves in map(self._moves, product.stack)), rule]
+        goals = frozenset(call.number for call in self._goals)
+        found = [*(self._moves(part, goals) for part in product.stack), rule]
         moved: set[int] = set()
         for n, moves in sorted(enumerate(found), key=lambda each: len(each[1].first) if each[1] else 0):
             if moves and moves.first and moved.isdisjoint(moves.first):
                 self._moves_of[n] = moves
                 moved |= moves.first
 
-    def _moves(self, part: Component) -> _Moves | None:
+    def _moves(self, part: Component, goals: frozenset[int]) -> _Moves | None:
         """What moves a part; None if that is too much, or if more than a call that runs may move or break it."""
         if not isinstance(part, RuleComponent | SplitComponent) or _may_grow(part.rule.machine):
             return None
@@ -243,23 +240,31 @@ class CallsAhead:
                         movers.add(call.number)
                     if after not in states:
                         states.append(after)
-        return _Moves(states, frozenset(movers), frozenset(movers))
+        return _Moves(states, frozenset(movers), frozenset(movers - goals))
 
     def __call__(self, state: State) -> int:
+        if not self._goals:
+            return 0
         at, in_flight = state
-        waiting = {n: moves.first for n, moves in self._moves_of.items() if in_flight not in moves.movers}
-        ahead = [self._goals] if self._goals else []
-        for calls in ahead:
-            moved = [waiting.pop(n) for n in [*waiting] if self._must_move(n, at[n], calls)]
-            ahead += [[self._product.calls[number] for number in first] for first in moved]
-        return len(ahead)
+        waiting = {n: moves for n, moves in self._moves_of.items() if in_flight not in moves.movers}
+        rule = waiting.pop(len(at) - 1, None)
+        ahead = 1 + self._denying(at, waiting, self._goals)
+        if rule is None or any(self._product.rule.level(at[-1], call) for call in self._goals):
+            return ahead
+        # Until the rule is moved, goals may run, and one of them may move several parts.
+        unmoved = {n: moves for n, moves in waiting.items() if moves.first == moves.movers}
+        return ahead + 1 + self._denying(at, unmoved, self._calls(rule))
 
-    def _must_move(self, n: int, at: int, calls: Sequence[InputClass]) -> bool:
-        """Whether a part has to leave a state before one of these calls can run, or break the property."""
-        part = self._parts[n]
-        if part is self._product.rule:
-            return calls is self._goals and not any(part.level(at, call) for call in calls)
-        return all(part.level(at, call) >= DENY for call in calls)
+    def _denying(self, at: Sequence[int], waiting: dict[int, _Moves], calls: Sequence[InputClass]) -> int:
+        """How many of these parts have to leave their states before one of these calls can run; they are removed."""
+        ahead = [calls]
+        for each in ahead:
+            denying = [n for n in waiting if all(self._parts[n].level(at[n], call) >= DENY for call in each)]
+            ahead += [self._calls(waiting.pop(n)) for n in denying]
+        return len(ahead) - 1
+
+    def _calls(self, moves: _Moves) -> Sequence[InputClass]:
+        return [self._product.calls[number] for number in moves.first]
 
 
 def _may_grow(machine: Machine) -> bool:

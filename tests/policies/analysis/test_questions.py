@@ -260,6 +260,17 @@ def test_a_call_that_needs_many_others_is_reached_without_every_order_of_them(na
     assert len(answer.session) == calls
 
 
+def test_a_call_that_the_property_forbids_later_may_serve_several_rules_before() -> None:
+    """It breaks nothing yet, and is one call in place of four: it was counted as four to come."""
+    checks = [{"type": "before", "first": ["save", check], "then": "open"} for check in CHECKS[:4]]
+    forbids = policy({"type": "never_after", "trigger": "open", "forbidden": ["save", "send"]})
+    answer = verify(policy(*checks, *befores(("sign", "save"))), keeps=forbids)
+
+    assert isinstance(answer, Refuted)
+    assert [call["tool"] for call in answer.session[:3]] == ["sign", "save", "open"]
+    assert len(answer.session) == 4
+
+
 @pytest.mark.parametrize("number", range(40))
 def test_looking_ahead_changes_neither_an_answer_nor_its_length(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """It only changes which states the search looks at first."""
