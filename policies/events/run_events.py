@@ -15,8 +15,8 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_f
         seq: Its number within the session, from 1, without gaps.
         at: When it happened, UTC.
         provider: The name of the adapter.
-        event_id: An id for repeated reports, unique in the session: a second event with it isn't stored, and what it
-            says of usage isn't counted. Reported events of calls are recorded without it.
+        event_id: An id for repeated reports of usage, unique in the session: a second one with it isn't stored, nor
+            counted. Other events that an agent reports are recorded without it.
         omitted_chars: How many characters were cut off, because an event carries at most about 4 MiB.
     """
 

@@ -143,15 +143,19 @@ class TokenMeter(msgspec.Struct, kw_only=True, omit_defaults=True):
         self.fresh = True
         self.unpriced = ()
 
+    def has_counted(self, event: TokenUsageUpdated) -> bool:
+        """Whether a report of that id was counted."""
+        return bool(event.event_id) and event.event_id in self.seen
+
     def add(self, event: TokenUsageUpdated, prices: PriceBook | None) -> None:
         """Count one report; `prices` is None if costs are not needed.
 
         Raises EventError for an impossible report, naming the field.
         """
         _check(event)
+        if self.has_counted(event):
+            return
         if event.event_id:
-            if event.event_id in self.seen:
-                return
             self.seen.append(event.event_id)
             del self.seen[:-REPORTS_KEPT]
         delta = self._delta(event)

@@ -49,8 +49,8 @@ class ProviderEvents:
             self._state.fail_adapter(f"reported a `{type(event).__name__}`, which is not an event")
         elif (wrong := validation_error(event)) is not None:
             self._state.fail_adapter(f"reported a `{event.type}` event whose {wrong}")
-        elif event.event_id and isinstance(event, ev.ToolEvent | ev.ToolOutcome):
-            # A call is known by its own id: the store would leave out an event whose id another has.
+        elif event.event_id and not isinstance(event, ev.TokenUsageUpdated):
+            # The store would leave it out if another event has the id, and the monitor counts it.
             self.handle_event(msgspec.structs.replace(event, event_id=""))
         elif (handler := _HANDLERS.get(type(event))) is not None:
             handler(self, event)
@@ -94,6 +94,8 @@ class ProviderEvents:
         self._apply_and_record(self._state.numbered(event))
 
     def _usage(self, event: ev.TokenUsageUpdated) -> None:
+        if self._state.monitor.state.session.meter.has_counted(event):
+            return
         wrong = usage_validation_error(event, self._reported)
         if wrong is not None:
             self._state.fail_adapter(f"reported a `{event.type}` event whose {wrong}")
@@ -199,7 +201,6 @@ def _not_believed(claimed: str, event: ev.Event) -> ev.ErrorOccurred:
         code="not_believed",
         message=f"the provider reported a `{claimed}` event, which only the supervisor records",
         provider_error=msgspec.to_builtins(event),
-        event_id=event.event_id,
     )
 
 
@@ -209,17 +210,16 @@ def _session_started(event: ev.RunStarted) -> ev.SessionStarted:
         metadata["model"] = event.model
     if event.tools is not None:
         metadata["tools"] = list(event.tools)
-    return ev.SessionStarted(metadata=metadata, event_id=event.event_id)
+    return ev.SessionStarted(metadata=metadata)
 
 
 def _unrecognized(event: ev.Unrecognized) -> ev.Event:
-    """Keep an unknown event as it came, unless it would be read back as a known one."""
+    """Keep an unknown event as it came, without its id, unless it would be read back as a known one."""
     claimed = event.raw.get("type")
     if claimed in ev.EVENT_TYPES:
         return _not_believed(str(claimed), ev.Unrecognized(raw={"claimed": event.raw}))
-    if not isinstance(claimed, str):
-        return msgspec.structs.replace(event, raw={**event.raw, "type": "unrecognized"})
-    return event
+    raw = {name: value for name, value in event.raw.items() if name != "event_id"}
+    return msgspec.structs.replace(event, raw=raw if isinstance(claimed, str) else {**raw, "type": "unrecognized"})
 
 
 _PLAIN: frozenset[type] = frozenset((str, int, float, bool, NoneType, dict, list))
@@ -249,7 +249,7 @@ def validation_error(given: msgspec.Struct) -> str | None:
 
 def usage_validation_error(event: ev.TokenUsageUpdated, before: ev.TokenUsageUpdated | None) -> str | None:
     """The first wrong figure of a usage report, or None; `before` is the latest cumulative report."""
-    falls = before is not None and event.scope == "cumulative" and (event.event_id or "no") != before.event_id
+    falls = before is not None and event.scope == "cumulative"
     for name in FIGURES:
         value = getattr(event, name)
         if value is None:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from supervised import OPEN, denying, record_of
 
+from proctor.policies import compile_policy, parse_policies
 from proctor.policies import events as ev
-from proctor.policies import parse_policies
 from proctor.policies.events.calls import MOST_PARTS, ToolCall
 from proctor.supervisor import EventError, MemoryStore, PolicyViolationError, StoreError, run_once
 from proctor.supervisor.testing.fakes import Ask, FakeAdapter, FakeApprover, Pause
@@ -255,6 +255,7 @@ async def test_a_repeated_usage_report_is_not_a_fall() -> None:
         ev.TokenUsageUpdated(scope="cumulative", input_tokens=9, cost_usd=1.0, event_id="a"),
         ev.TokenUsageUpdated(input_tokens=1),
         ev.TokenUsageUpdated(scope="cumulative", input_tokens=12, event_id="b"),
+        ev.TokenUsageUpdated(scope="cumulative", input_tokens=10, cost_usd=1.0, event_id="a"),
     ]
     result = await run_once(FakeAdapter(steps), "go", policies=[OPEN])
 
@@ -286,6 +287,32 @@ async def test_a_whole_number_of_usd_behind_a_repeated_event_is_recorded() -> No
     result = await run_once(adapter, "go", policies=[OPEN])
 
     assert (result.status, result.usage.cost_usd) == ("completed", 1.0)
+
+
+async def test_an_event_is_recorded_though_it_has_the_id_of_another() -> None:
+    """The monitor has observed it: what the store left out was gone for a run that continues the session."""
+    store = MemoryStore()
+    steps = [
+        ev.MessageReceived(content="x", event_id="a"),
+        ev.MessageReceived(role="user", content="order 4711", event_id="a"),
+        ev.TokenUsageUpdated(input_tokens=7, event_id="a"),
+        ev.Unrecognized(raw={"type": "odd", "event_id": "a"}, event_id="a"),
+    ]
+    rule = "{name: p, on_violation: deny, rules: [{type: precondition, tool: pay, requires: [{user_said: '4711'}]}]}"
+    policies = parse_policies(rule)
+    first = await run_once(FakeAdapter(steps), "go", policies=policies, store=store)
+    second = FakeAdapter([Ask(name="pay")])
+    await run_once(second, "on", policies=policies, store=store, session_id=first.session_id)
+    stored = [event async for event in store.read(first.session_id, run_id=first.run_id)]
+    folded = compile_policy(policies[0]).monitor()
+    for event in stored:
+        folded.observe(event)
+
+    assert [event.type for event in stored[3:-1]] == [
+        *("message_received", "message_received", "token_usage_updated", "odd")
+    ]
+    assert folded.usage == first.usage
+    assert [call.name for call in second.ran] == ["pay"]
 
 
 async def test_a_call_is_recorded_though_its_event_has_the_id_of_another() -> None:
