@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -19,6 +20,7 @@ from proctor.policies.limits import BUDGETS
 from proctor.policies.monitor.monitor import Monitor
 from proctor.policies.policy import Policy
 
+from ..arguments import RecordBounds
 from ..errors import OwnerLostError, StoreError
 from ..machine import interface
 from ..machine.machine import RunMachine
@@ -37,6 +39,8 @@ LEAVE_S = 5.0
 """How long a store may take to release an owner."""
 T = TypeVar("T")
 _ORPHAN = Policy(name="orphan")
+_UNBOUNDED = RecordBounds(**dict.fromkeys(RecordBounds.__struct_fields__, sys.maxsize))
+"""What is recorded here ends the run; its owner may have had larger bounds than the usual."""
 
 
 @asynccontextmanager
@@ -216,7 +220,7 @@ async def _ended(store: Store, run: RunInfo, epoch: int, cause: interface.Cancel
     monitor = _counter(events)
     if any(isinstance(event, TokenUsageUpdated) and event.scope == "cumulative" for event in events):
         await _observe_earlier_usage(store, run.session_id, events[0].seq, monitor)
-    machine = RunMachine.resume(identity, monitor, events)
+    machine = RunMachine.resume(identity, monitor, events, bounds=_UNBOUNDED)
     machine.handle(cause)
     machine.handle(interface.AdapterEnded(now_ms=cause.now_ms))
     try:

@@ -1,12 +1,15 @@
 """Runs without an owner: a lost run is continued by one new run; a run that was never started is withdrawn."""
 
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from msgspec.structs import force_setattr
 from supervised import OPEN, around
 
-from proctor.policies.events import RunCancelled, RunStarted
+from proctor.policies.events import RunCancelled, RunStarted, ToolApprovalRequested, ToolCallRequested
+from proctor.policies.events.calls import input_digest
 from proctor.supervisor import (
     Cancel,
     MemoryStore,
@@ -17,6 +20,7 @@ from proctor.supervisor import (
     execute_run,
     withdraw_created,
 )
+from proctor.supervisor.arguments import BOUNDS
 from proctor.supervisor.control.ownership import reap
 from proctor.supervisor.ports.processes import enter, leave
 from proctor.supervisor.run.recovery import passing_owner
@@ -64,6 +68,37 @@ async def test_whoever_ends_a_lost_run_creates_the_one_that_continues_it() -> No
     await reap(store)
 
     assert [(run.run_id, run.status) for run in await store.runs()] == [("r.2", "created"), ("r", "failed")]
+
+
+async def test_the_record_of_a_lost_run_is_not_said_to_be_full(smaller_bounds: None) -> None:
+    """Its owner may have had larger bounds than whoever ends it."""
+    store, owner = MemoryStore(), Owner(owner_id="gone")
+    ids: dict[str, Any] = {"run_id": "r", "session_id": "s"}
+    call: dict[str, Any] = {**ids, "tool_call_id": "c", "tool_name": "pay"}
+    waits = ToolApprovalRequested(
+        **call,
+        approval_id="r.1",
+        input_digest=input_digest({}),
+        held=True,
+        expires_at=datetime(2099, 1, 1, tzinfo=UTC),
+    )
+    epoch = (await store.register(owner, lease_s=60)).epoch
+    await store.create_run(RunInfo(**ids), epoch=epoch)
+    await store.append([RunStarted(**ids), ToolCallRequested(**call), waits], epoch=epoch)
+    await store.release(epoch)
+    await reap(store)
+    ended = [event.type async for event in store.read("s")][3:]
+
+    assert ended == ["tool_approval_expired", "tool_call_denied", "run_failed"]
+
+
+@pytest.fixture
+def smaller_bounds() -> Iterator[None]:
+    """The usual bounds, made smaller."""
+    most = BOUNDS.max_events
+    force_setattr(BOUNDS, "max_events", 2)
+    yield
+    force_setattr(BOUNDS, "max_events", most)
 
 
 async def test_an_unreadable_record_keeps_no_other_lost_run_from_its_end() -> None:
