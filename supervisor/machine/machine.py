@@ -46,6 +46,8 @@ class RunMachine:
         "_clocked",
         "_deadline",
         "_gate",
+        "_handles",
+        "_net_changes",
         "_reports",
         "_run_ending",
         "_state",
@@ -81,6 +83,8 @@ class RunMachine:
         self._warns = bool(program.limits.warns)
         self._clocked = program.limits.has_clocks
         self._deadline: int | None = None
+        self._handles = False
+        self._net_changes: tuple[ev.Event, ...] = ()  # of the input that it handles
         self._run_ending = RunEnding(self._state, self._gate, self._reports, self._budgets, notes or {})
 
     @classmethod
@@ -132,8 +136,12 @@ class RunMachine:
     def handle(self, input: interface.Input) -> Sequence[interface.Effect]:
         """Handle one input and return effects, which are to be carried out in order, before the next input. The
         events it recorded are among `unwritten`.
+
+        A function of a policy may change nets while it evaluates a call: that is recorded after what it evaluates,
+        which is decided by the nets from before.
         """
         state = self._state
+        within, self._handles = self._handles, True
         if input.now_ms > state.now_ms:
             state.advance_clock(input.now_ms)
         try:
@@ -142,6 +150,8 @@ class RunMachine:
                     self._reports.handle_event(input.event)
             elif not (state.ended and isinstance(input, _NOT_AFTER_THE_END)):
                 _HANDLERS[type(input)](self, input)
+            if self._net_changes and not within:
+                self._record_net_changes()
             if self._budgets is not None:
                 self._budgets.check()
             if self._warns and self.outbox.unwritten and not state.ended:
@@ -149,6 +159,7 @@ class RunMachine:
         except BaseException as error:  # a monitor that raises refuses: the run is cancelled with its error
             self._run_ending.fault(error)
             self.signal = error if is_signal(error) else self.signal
+        self._handles = within
         if state.cause is not None:
             self._run_ending.stop_once(state.cause)
         effects = self._due(ready) if (ready := self.outbox.drain()) else ()
@@ -252,6 +263,14 @@ class RunMachine:
         if self._budgets is not None and self._state.cause is None:
             self._budgets.begin()
 
+    def _nets_changed(self, input: interface.NetsChanged) -> None:
+        self._net_changes = (*self._net_changes, input.event)
+
+    def _record_net_changes(self) -> None:
+        changes, self._net_changes = self._net_changes, ()
+        for event in changes if not self._state.ended else ():
+            self._state.record(event)
+
     def _input_changed(self, input: interface.InputChanged) -> None:
         if self._state.ending is None:
             self._reports.changed_input(input.event)
@@ -288,7 +307,7 @@ _HANDLERS: dict[type, Callable[[RunMachine, Any], None]] = {
     interface.Ticked: RunMachine._ticked,
     interface.CancelAsked: lambda on, input: on._run_ending.cancel_asked(input),
     interface.OwnerLost: lambda on, input: on._state.request_cancel(lost(input.error)),
-    interface.NetsChanged: lambda on, input: on._state.record(input.event),
+    interface.NetsChanged: RunMachine._nets_changed,
     interface.Reserved: lambda on, input: on._run_ending.reserved(input),
     interface.Settled: lambda on, input: on._run_ending.settled(input),
     interface.AdapterEnded: lambda on, input: on._run_ending.adapter_ended(input),

@@ -132,6 +132,40 @@ async def test_nets_are_added_to_and_removed_from_an_active_run() -> None:
     ]
 
 
+async def test_a_validator_that_changes_nets_does_so_for_later_calls() -> None:
+    """The call that it evaluates is one of the nets from before, live and from the log."""
+    line, other = "limit push to 1 per session", "block pull"
+    handles: list[RunHandle] = []
+
+    def leaves(*_: Any) -> None:
+        handles[0].remove_net(line)
+        handles[0].add_net(other)
+
+    async def meanwhile(call: ToolCall) -> None:
+        handles[0].add_net(line)
+
+    adapter = FakeAdapter(steps(("1", "push", {}), ("2", "pull", {}), ("back", "wait", {}), ("3", "push", {})))
+    policy = Policy(name="p", on_violation="deny", nets=[line], rules=[Check(check=meanwhile, tool="wait")])
+    async with Supervisor(MemoryStore()) as supervisor:
+        handles.append(await supervisor.start(adapter, "go", policies=[policy], validators={line: leaves}))
+        await handles[0].wait_finished()
+        record = (await handles[0].wait()).events
+        live = handles[0].status()
+    folded = compile_policy(policy).monitor()
+    for event in record:
+        folded.observe(event)
+
+    assert [call.id for call in adapter.ran] == ["1", "back"]
+    assert [event.type for event in record[4:8]] == [
+        "tool_call_started",
+        "net_left",
+        "net_joined",
+        "tool_call_completed",
+    ]
+    assert folded.status() == live
+    assert "no token" in live
+
+
 async def test_an_added_net_belongs_to_its_run() -> None:
     """The next run of the session is evaluated by its own policies, live and from the log."""
     line = "block rm"
