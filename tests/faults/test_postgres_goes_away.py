@@ -293,6 +293,25 @@ async def test_a_cancelled_query_of_a_server_that_is_gone_is_not_tried_again(
     assert scope.cancelled_caught
 
 
+@pytest.mark.parametrize("piece", [2, 4])
+async def test_a_cancelled_query_whose_connection_is_being_opened_leaves_no_thread(
+    server: OwnServer, proxy: CuttingProxy, schema: str, piece: int
+) -> None:
+    """The server is silent after it accepted the connection, or after it accepted the settings."""
+    async with PostgresStore(proxy.url(server.url()), schema=schema) as store:
+        await store.append([message("a")])
+        proxy.mute_at(piece)
+        with anyio.move_on_after(0.2) as scope:
+            await store.last_seq("s")
+        with anyio.fail_after(PATIENCE_S / 4):
+            while _reading():
+                await anyio.sleep(0.01)
+        proxy.mute(on=False)
+        proxy.cut()
+
+    assert scope.cancelled_caught
+
+
 def _reading() -> bool:
     """Whether a thread is within a query of a store."""
     stacks = (walk_stack(frame) for frame in sys._current_frames().values())

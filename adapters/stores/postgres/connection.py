@@ -206,8 +206,15 @@ class Address:
         self.schema = schema
         self.name = _shown(given)
 
-    def connect(self, application: str = "proctor", *, answer_s: float | None = None) -> Connection:
+    def connect(
+        self,
+        application: str = "proctor",
+        *,
+        answer_s: float | None = None,
+        connected: Callable[[Connection], None] = lambda connection: None,
+    ) -> Connection:
         """A connection in autocommit, for one thread at a time; without an answer for `answer_s` seconds it is lost.
+        `connected` is called with it before its first statement.
 
         Raises psycopg.Error.
         """
@@ -216,6 +223,7 @@ class Address:
         )
         connection.answer_s = answer_s
         try:
+            connected(connection)
             keep_any_text(connection)
             schema = sql.Identifier(self.schema)
             with connection.pipeline():
@@ -363,6 +371,7 @@ class ServerLink:
         self._connection: Connection | None = None
         self._lock = threading.Lock()
         self._ended = threading.Event()
+        self._given_up: Callable[[], bool] = self._ended.is_set
         # A unique name by which the server's half of a lost connection is found and ended.
         self.application = f"proctor {uuid.uuid4().hex}"
 
@@ -383,6 +392,7 @@ class ServerLink:
         """Run an idempotent query, again if the connection is lost, until nobody waits for it (`given_up`). Raises as
         `connection` does.
         """
+        self._given_up = given_up
         lost: psycopg.Error | None = None
         for _ in tries(self.patience_s):
             try:
@@ -416,24 +426,30 @@ class ServerLink:
 
     def cut(self) -> None:
         """End the thread's wait on it permanently, from any thread."""
+        self._ended.set()
+        self.interrupt()
+
+    def interrupt(self) -> None:
+        """End the thread's wait for the server, from any thread; one that is only connecting ends when it has."""
         with self._lock:
-            self._ended.set()
             if self._connection is not None:
                 cut(self._connection)
 
     def _connect(self) -> None:
         if self._ended.is_set():
             raise StoreError("the store is closed", kind="closed")
-        connection = self._address.connect(self.application, answer_s=self._answer_s)
         try:
+            connection = self._address.connect(self.application, answer_s=self._answer_s, connected=self._connected)
             self._check(connection)
             end_lost_connections(connection, self.application)
         except BaseException:
-            connection.close()
+            self.drop()
             raise
+
+    def _connected(self, connection: Connection) -> None:
         with self._lock:
             self._connection = connection
-        if self._ended.is_set():
+        if self._ended.is_set() or self._given_up():
             cut(connection)
 
 

@@ -20,7 +20,7 @@ from ..tables.batches import Tables
 from ..tables.queries import ReaderPool
 from ..tables.store import Job, TableStore, Writer
 from . import recording
-from .connection import Address, Connection, ServerLink, bring_up_to_date, cut, passes, store_error, tries, version_of
+from .connection import Address, Connection, ServerLink, bring_up_to_date, passes, store_error, tries, version_of
 from .recording import Recorder
 
 _POLL_S = 1.0
@@ -119,13 +119,13 @@ class DatabaseReaders(ReaderPool[ServerLink]):
         a server that is silent or gone.
         """
         waited_for = True
-        at: list[Connection] = []
+        at: list[ServerLink] = []
 
-        def answered(connection: Connection) -> T:
-            at.append(connection)
+        def answered(link: ServerLink) -> T:
+            at.append(link)
             try:
                 if waited_for:
-                    return query(connection)
+                    return link.query(query, given_up=lambda: not waited_for)
             except psycopg.Error:
                 if waited_for:
                     raise
@@ -134,11 +134,11 @@ class DatabaseReaders(ReaderPool[ServerLink]):
             raise StoreError("the query was cancelled", kind="closed")
 
         try:
-            return await super().query(lambda link: link.query(answered, given_up=lambda: not waited_for))
+            return await super().query(answered)
         finally:
             waited_for = False
-            for connection in tuple(at):
-                cut(connection)
+            for link in tuple(at):
+                link.interrupt()
 
     def _query(self, query: Callable[[ServerLink], T]) -> T:
         with self.lent() as link:
