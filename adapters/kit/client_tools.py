@@ -126,7 +126,7 @@ APPLY_PATCH: Final = Tool(
         "write": ("$.changes[?@.kind == 'add']",),
         "edit": ("$.changes[?@.kind == 'update']",),
         "delete": ("$.changes[?@.kind == 'delete']",),
-        "move": ("$.changes[*].move_path",),
+        "move": ("$.changes[*].move_path", "$.changes[?@.kind == 'move']"),
     },
     inputs={
         "path": ("$.changes[*].path", "$.changes[*].move_path"),
@@ -486,7 +486,7 @@ _SHELL_PATCH: Final = re.compile(
     r"""<<[ \t]*(?P<quote>['"]?)(?P<end>\w+)(?P=quote)[ \t]*\n(?P<patch>.*\n)(?P=end)\s*""",
     re.DOTALL,
 )
-_UNKNOWN_CHANGES: Final = tuple({"kind": kind} for kind in _KINDS.values())
+_UNKNOWN_CHANGES: Final = tuple({"kind": kind} for kind in (*_KINDS.values(), "move"))
 
 
 def shell_changes_of(line: str, folder: str | None) -> list[dict[str, Any]]:

@@ -15,7 +15,14 @@ import pytest
 from proctor.adapters import AcpAdapter, AmpAdapter, ClaudeAdapter, CodexAdapter
 from proctor.adapters.evaluate import judge_session
 from proctor.adapters.hooks.clients import CLIENTS as HOOKED
-from proctor.adapters.kit.client_tools import CLIENTS, KNOWN, misspelt_tools, recorded_tools, runs_in_background
+from proctor.adapters.kit.client_tools import (
+    CLIENTS,
+    KNOWN,
+    misspelt_tools,
+    recorded_tools,
+    runs_in_background,
+    shell_changes_of,
+)
 from proctor.adapters.kit.function_tools import MOSTLY
 from proctor.adapters.traces import read_sessions
 from proctor.policies import ToolCall, compile_policy, encode_event, events, merge_policies, parse_policies, preflight
@@ -226,6 +233,13 @@ def test_a_patch_with_unknown_changes_is_denied_by_a_rule_on_its_paths(tools: tu
     found = [answer(tools, {"deny": [outside]}, "apply_patch", given, workspace="/w") for given in inputs]
 
     assert found == ["deny", "deny", "deny", "allow"]
+
+
+@pytest.mark.parametrize("act", ["write", "edit", "delete", "move"])
+def test_a_command_that_patches_files_that_nobody_knows_does_every_act(act: str) -> None:
+    changes = shell_changes_of("cd $x && apply_patch <<'E'\n*** Begin Patch\n*** End Patch\nE\n", None)
+
+    assert answer(HOOKED["codex"].tools, {"deny": [act]}, "apply_patch", {"changes": changes}) == "deny"
 
 
 def test_one_policy_evaluates_recorded_calls_of_both_clients(tmp_path: Path) -> None:
