@@ -294,7 +294,7 @@ def _scripts(given: messages.HookInput) -> frozenset[str]:
     if not given.tool_use_id.startswith(FROM_SCRIPT):
         return frozenset()
     running, numbered, waits = set[str](), dict[str, str](), dict[str, str]()
-    for found in _payloads(given.transcript_path, '"exec"', '"wait"', '_call_output"', '"turn_aborted"', last=_END):
+    for found in _payloads(given.transcript_path, '"exec"', '"wait"', '_call_output"', '"turn_aborted"'):
         if found.type == "custom_tool_call" and found.name == "exec":
             running.add(found.call_id)
         elif found.type == "function_call" and found.name == "wait":

@@ -13,6 +13,7 @@ from stored_rows import stored_rows
 
 from proctor.adapters.agents.codex.session_log import CodexUsageLog
 from proctor.adapters.hooks.clients import CLIENTS, codex_trust
+from proctor.adapters.hooks.messages import HookInput
 from proctor.adapters.traces import read_sessions
 from proctor.policies.events import ToolCallStarted, ToolOutcome
 from proctor.supervisor.testing.fakes import PATIENCE_S
@@ -183,6 +184,20 @@ def test_a_call_of_a_script_waits_only_for_the_tokens_of_the_script(tmp_path: Pa
     written({"type": "custom_tool_call_output", "call_id": "c0", "output": "Script completed"})
 
     assert (early, during, read(0.01)) == (0, 100, 0)
+
+
+def test_a_script_runs_until_its_end_however_much_is_logged_meanwhile(tmp_path: Path) -> None:
+    """Another one that begins later does not end its calls."""
+    log = tmp_path / "rollout.jsonl"
+    begins = [{"payload": {"type": "custom_tool_call", "name": "exec", "call_id": f"c{n}"}} for n in range(2)]
+    output = {"payload": {"type": "function_call_output", "call_id": "c", "output": "x" * 1024 * 1024}}
+    log.write_text("\n".join(map(json.dumps, (begins[0], *[output] * 5, begins[1], {}))))
+    codex = CLIENTS["codex"]
+    call = HookInput(
+        client=codex, kind="call", event="PreToolUse", session_id="s", tool_use_id="exec-1", transcript_path=str(log)
+    )
+
+    assert codex.scripts(call) == {"c0", "c1"}
 
 
 def shown(end: dict[str, Any]) -> Any:
