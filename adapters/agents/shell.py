@@ -16,9 +16,10 @@ import msgspec
 from proctor.policies import events as ev
 from proctor.policies.errors import UnjudgeableLineError, os_words
 from proctor.policies.events.calls import ToolCall, same_input
-from proctor.policies.events.run_context import Capabilities
+from proctor.policies.events.run_context import Capabilities, Tool
 from proctor.policies.policy import Allow, Policy, members_of
 from proctor.policies.shell.parser import parse_line
+from proctor.policies.shell.program_options import SYNONYMS
 from proctor.policies.shell.programs import LinePart
 from proctor.policies.shell.words import DYNAMIC
 from proctor.supervisor.errors import UsageError
@@ -165,6 +166,7 @@ class ShellAdapter:
             deny_ends_turn=True,
             cancel_kills_children=True,
             compiles=(f"allow {DYNAMIC}",),
+            mostly=tuple(Tool(name=name, synonyms=names) for name, names in SYNONYMS.items()),
             **self._workspace.described(),
         )
 

@@ -177,6 +177,14 @@ _NAMES = {"nodejs": "node", "py.test": "pytest", "fdfind": "fd", "batcat": "bat"
     f"g{name}": name for name in _GNU
 }
 """Other names of programs."""
+_PYTHONS = ("2", "2.7", "3", *(f"3.{n}" for n in range(6, 20)))
+SYNONYMS: dict[str, tuple[str, ...]] = {
+    **{name: tuple(each for each, its in _NAMES.items() if its == name) for name in _NAMES.values()},
+    **{name: tuple(f"{name}{version}" for version in _PYTHONS) for name in ("python", "pip")},
+    "apt-get": ("apt",),
+    "dnf": ("yum",),
+}
+"""Programs with their other names, for tools that are called as programs are."""
 _SAME = (
     *(("docker-compose", "docker compose"), ("podman-compose", "podman compose")),
     *((f"docker {verb}", f"docker image {verb}") for verb in split("build history load pull push save tag")),

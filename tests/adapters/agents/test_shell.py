@@ -9,7 +9,7 @@ import pytest
 from proctor.adapters import ShellAdapter
 from proctor.policies import Allow, Deny, Policy, ToolCall
 from proctor.policies.events import RunCompleted, RunFailed, ToolCallCompleted, ToolCallFailed
-from proctor.supervisor import Adapter, GateAnswer, ProviderUnavailableError, UsageError
+from proctor.supervisor import Adapter, GateAnswer, ProviderError, ProviderUnavailableError, UsageError, run_once
 from proctor.supervisor.testing.adapter_fixture import Drive, Driven
 
 pytestmark = pytest.mark.anyio
@@ -57,6 +57,18 @@ async def test_if_any_part_is_denied_nothing_runs(tmp_path: Path, line: str) -> 
     for call in done.proposed[:-1]:
         assert [type(outcome) for outcome in done.outcomes(call.id)] == [ToolCallFailed]
     assert done.outcomes(done.proposed[-1].id) == []
+
+
+@pytest.mark.parametrize(("denied", "line"), [
+    *(("rm", "grm b"), ("node", "nodejs x.js"), ("python", "python3.11 x.py"), ("apt-get", "apt remove x")),
+    *(("apt", "apt-get remove x"), ("grm", "rm b")),
+])  # fmt: skip
+async def test_a_program_is_denied_by_its_other_names(tmp_path: Path, denied: str, line: str) -> None:
+    policy = Policy(name="p", on_violation="deny", tool_rules=[Deny([denied])])
+    with pytest.raises(ProviderError) as raised:
+        await run_once(ShellAdapter(cwd=tmp_path), line, policies=[policy])
+
+    assert raised.value.details["code"] == "refused"
 
 
 async def test_the_whole_line_can_be_denied(tmp_path: Path) -> None:
