@@ -5,7 +5,7 @@ options change how the rest of a line is read. What is not listed here as unders
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
@@ -102,6 +102,11 @@ def changes_program_meaning(name: str, value: str | None) -> bool:
     if _DATA.fullmatch(name):
         return value is not None and _OF_LINES.search(value) is not None
     return value is None or not _INERT.fullmatch(value)
+
+
+def is_unknown_data(name: str, value: str | None) -> bool:
+    """Whether the value of a variable of data may hold what makes commands."""
+    return value is None and _plain_values(name) is None and _DATA.fullmatch(name) is not None
 
 
 _NAME = re.compile(NAME)
@@ -253,6 +258,14 @@ def _behind_options(use: _Use, words: Sequence[Word], shell: Shell) -> list[Word
 
 def _is_free_name(text: str | None) -> bool:
     return text is not None and _NAME.fullmatch(text) is not None and not changes_meaning(text, None)
+
+
+def declared(words: Sequence[Word]) -> Iterator[tuple[str, str | None]]:
+    """What words like `x=1` behind `export` set."""
+    for word in words:
+        name, sign, value = word.shown.partition("=")
+        if sign:
+            yield name.removesuffix("+"), None if word.text is None else value
 
 
 def _is_assigned(word: Word, changes: Callable[[str, str | None], bool], *, splits: bool) -> bool:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
 
 from ..errors import UnjudgeableLineError
-from .builtins import changes_meaning, changes_program_meaning
+from .builtins import changes_meaning, changes_program_meaning, declared, is_unknown_data
 from .lexer import Redirections, Scanner
 from .program_options import names_of
 from .programs import REDIRECT, CommandCollector, LinePart
@@ -37,6 +37,7 @@ class SimpleCommands:
         self._scan = scan
         self._collector = collector
         self._redirections = redirections
+        self._unknown_data = ""
 
     def read(self, prefix: str | None = None) -> None:
         """The command here; `prefix` is a reserved word that stands before it."""
@@ -51,8 +52,21 @@ class SimpleCommands:
                 if changes_program_meaning(name, value) and not changes_meaning(name, value):
                     self._collector.dynamic(f"`{name}` is set", source)
             self._collector.command(words, source, at=at)
+            if words[0].text in _DECLARING:
+                self._note_unknown(declared(words[1:]))
+            name = next((name for name, value in assigned if is_unknown_data(name, value)), self._unknown_data)
+            if name and self._collector.runs("make", since=at):
+                self._collector.dynamic(f"a Makefile may run what `{name}` holds", source)
+        else:
+            self._note_unknown(assigned)
         if prefix == "coproc" or self._redirections.inputs > inputs:
             self._collector.fed(at)
+
+    def _note_unknown(self, assigned: Iterable[tuple[str, str | None]]) -> None:
+        """Note a variable of data that later commands may get, with a value that is not known."""
+        self._unknown_data = next(
+            (name for name, value in assigned if is_unknown_data(name, value)), self._unknown_data
+        )
 
     def _words(self, prefix: str | None, assigned: list[tuple[str, str | None]]) -> list[Word]:
         """The words up to the command's end; what is set before them is appended to `assigned`."""
@@ -98,22 +112,23 @@ class SimpleCommands:
             return False
         if array is not None or found[2] or "[" in found[0]:
             self._scan.only_bash(found[0])
-        value = None
+        values: Sequence[str | None] = (None,)
         if array is not None:
             self._array_elements()
         else:
-            value = self._value(found)
-        assigned.append((found[1], value))
-        if changes_meaning(found[1], value):
+            values = self._values(found) or (None,)
+        assigned += [(found[1], value) for value in values]
+        if any(changes_meaning(found[1], value) for value in values):
             self._collector.dynamic(f"`{found[1]}` is set", self._scan.text[start : self._scan.pos])
         self._scan.skip_blanks()
         return True
 
-    def _value(self, found: re.Match[str]) -> str | None:
+    def _values(self, found: re.Match[str]) -> list[str]:
+        """The value of an assignment, or those that stand for it; none if it is not known."""
         word = self._redirections.word()
-        if word.text is None or found[2] or "[" in found[0]:
-            return None
-        return word.text.partition("=")[2]
+        if found[2] or "[" in found[0]:
+            return []
+        return [text.partition("=")[2] for text in word.texts]
 
     def _array_elements(self) -> None:
         if self._redirections.pending:

@@ -476,6 +476,10 @@ class CommandCollector:
         """How many parts were collected."""
         return len(self._parts)
 
+    def runs(self, program: str, *, since: int) -> bool:
+        """Whether a part collected since then runs that program."""
+        return any(program in names_of(part.name) for part in self._parts[since:])
+
     def printed(self, at: int, text: str) -> str:
         """The shape of what the text of a substitution prints, whose parts were collected since `at`."""
         command = text.removesuffix(" 2>/dev/null").strip()

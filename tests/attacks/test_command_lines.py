@@ -190,6 +190,7 @@ CARRYING = [
     *("python -m doctest /dev/stdin", "API_KEY='x; red' make", "make TESTS='x;red'"),
     *("export APP_VERSION='1 | red'; make", "X_URL='a&x=1 red' make", "APP_TOKEN='`red`' make"),
     *("APP_VERSION='${shell red}' make", "X_URL='a&red' make", "make TEST=x=y"),
+    *("APP_VERSION=$(printf '1; red') make", "export X_TAG=\"$x\"; nice make", "X_KEY=$x; export X_KEY; make"),
     *("sed '1a x\\' -e '1e red' f", "sed '1a\\  \n1e red' f", "sed '1a x\\\\\n1e red' f"),
     *("find a ./b -exec sed -n p {} \\;", "find . -execdir sed -n 1p {} +", "find $x -exec sed -n 1p {} +"),
     *("find -files0-from f -exec sed -n 1p {} +", "find -- -x -exec sed -n 1p {} +"),
