@@ -53,7 +53,7 @@ def test_a_filtered_timeline_shows_what_matches_as_it_happens(person: Person, si
         tab.get_by_text("Denied, asked", exact=True).click()
         tab.get_by_role("button", name="Approve").click()
         expect(tab.locator(".call", has_text="later.txt")).to_be_visible()
-        tab.get_by_role("button", name="Deny").click()
+        tab.locator(".approval", has_text="later.txt").get_by_role("button", name="Deny").click()
         ends(site, event["run_id"])
 
 
