@@ -392,7 +392,12 @@ _OF_DEVELOPERS = ("function", "openai-agents", "pydantic-ai")
 _ALL: Final = tuple(each for tables in (CLIENTS, HOOKED) for tools in tables.values() for each in tools)
 KNOWN = frozenset(name.casefold() for each in (*_ALL, *MOSTLY) for name in (each.name, *each.synonyms))
 """All names of tools in any of them, and the usual ones of developers' tools."""
-_STARTERS = frozenset(each.name.casefold() for each in _ALL if not {"bash", "task"}.isdisjoint(each.every_act))
+_STARTERS = frozenset(
+    name.casefold()
+    for each in _ALL
+    if not {"bash", "task"}.isdisjoint(each.every_act)
+    for name in (each.name, *each.synonyms)
+)
 
 
 def runs_in_background(name: str, input: Mapping[str, Any], output: Any) -> bool:

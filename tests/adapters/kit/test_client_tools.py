@@ -414,6 +414,7 @@ def test_background_work_is_recognised_by_its_input_or_its_result(
 ) -> None:
     """A client reports it if the model did not request it, as after a timeout."""
     assert runs_in_background("Bash", input, output) is still
+    assert runs_in_background("RunWorkflow", input, output) is still  # as a model may call `Workflow`
     assert runs_in_background("Monitor", input, output)
     assert runs_in_background("collaborationspawn_agent", input, output)
     assert not runs_in_background("WebFetch", input, output)  # an address may return any text
