@@ -150,8 +150,10 @@ _WRITTEN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
 _MAKE_ARRAYS = ("declare", "typeset", "local")
 """Builtins that evaluate the text `(...)` as the elements of an array, if the variable already is one."""
 
+VARIABLE_OPERATORS = ("-v", "-R")
+"""Operators of tests whose word is evaluated as a variable's name."""
 _TEST_OPERATORS = split("= == != < > -nt -ot -ef")
-_NUMERIC_OPERATORS = split("-eq -ne -lt -le -gt -ge")
+NUMERIC_OPERATORS = split("-eq -ne -lt -le -gt -ge")
 _TEXT_FORMAT = re.compile(r"(?:[^%]|%[-0-9.]*[sbqc%])*", re.DOTALL)
 _SET_LETTERS = re.compile(r"[-+][euxvfC]+")
 SET_OPTIONS = split("errexit nounset pipefail xtrace noclobber noglob verbose")
@@ -279,14 +281,15 @@ def _is_assigned(word: Word, changes: Callable[[str, str | None], bool], *, spli
 def _test(words: Sequence[Word], shell: Shell) -> bool:
     """Whether no word is looked up as a variable, and no expanded word can become the operator for that."""
     texts = [word.texts[0] if word.texts else None for word in words]
-    if "-v" in texts or "-R" in texts:
+    if any(text in VARIABLE_OPERATORS for word in words for text in word.texts):
         return False
     if shell != "bash":  # ksh and zsh evaluate what they compare as numbers
-        for n, operator in enumerate(texts):
-            compared = [*words[max(n - 1, 0) : n], *words[n + 1 : n + 2]]
-            if operator in _NUMERIC_OPERATORS and not all(map(_is_number, compared)):
+        reach = 1 if all(word.single for word in words) else len(words)
+        for n, operators in enumerate(word.texts for word in words):
+            before, behind = words[max(n - reach, 0) : n], words[n + 1 : n + 1 + reach]
+            if not NUMERIC_OPERATORS.isdisjoint(operators) and not all(map(_is_number, [*before, *behind])):
                 return False
-            if operator == "-t" and not all(map(_is_number, words[n + 1 : n + 2])):
+            if "-t" in operators and not all(map(_is_number, behind)):
                 return False
     if None not in texts:
         return True
@@ -298,7 +301,7 @@ def _test(words: Sequence[Word], shell: Shell) -> bool:
         case [_] | [str(), _]:
             return True
         case [_, operator, _]:
-            return operator in _TEST_OPERATORS or operator in _NUMERIC_OPERATORS
+            return operator in _TEST_OPERATORS or operator in NUMERIC_OPERATORS
         case _:
             return False
 
@@ -310,7 +313,7 @@ def _set(words: Sequence[Word]) -> bool:
         if word.text in ("--", "-"):
             return True
         if word.text is None or word.text[:1] not in ("-", "+"):
-            return word.start[:1] not in ("", "-", "+")
+            return word.single and word.start[:1] not in ("", "-", "+")
         letters, named = re.fullmatch(r"(.*?)(o?)", word.text, re.DOTALL).groups()  # type: ignore[union-attr]
         if letters not in ("-", "+") and not _SET_LETTERS.fullmatch(letters):
             return False

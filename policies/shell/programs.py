@@ -268,7 +268,7 @@ def _read(name: str, arguments: Sequence[Word], shell: Shell) -> list[Nested] | 
         return interpreted(interpreter, arguments)
     if name in _VERBS and (verb := _verb(name, arguments)) is not None:
         return verb
-    if name == "go" and len(arguments) > 1 and arguments[0].text == "run" and not arguments[1].could_be_option():
+    if name == "go" and arguments[1:] and arguments[0].text == "run" and not _may_be_options(arguments[1]):
         arguments = arguments[:2]  # the rest are the program's own
     if name in CARRYING:
         return UNKNOWN if carries(CARRYING[name], arguments) or _compiles(name, arguments) else []
@@ -297,6 +297,11 @@ def _read(name: str, arguments: Sequence[Word], shell: Shell) -> list[Nested] | 
             if name in PREFIXES:
                 return behind(PREFIXES[name], arguments)
             return [] if name in KNOWN or name in _VERBS else None
+
+
+def _may_be_options(word: Word) -> bool:
+    """Whether a word may be an option, or nothing, so that the next one may be."""
+    return word.could_be_option() or not word.single
 
 
 def _compiles(name: str, arguments: Sequence[Word]) -> bool:

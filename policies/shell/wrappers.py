@@ -241,7 +241,9 @@ def _is_plus(before: Word, word: Word) -> bool:
 
 
 def _may_end_before(command: Sequence[Word]) -> bool:
-    """Whether an expanded word can end the command, so that another follows it."""
+    """Whether an expanded word can end the command, so that another follows it; or a `+` behind one that is `{}`."""
+    if any(word.text == "+" for word in command) and any(word.text is None for word in command):
+        return True
     ends = next((n for n, word in enumerate(command) if word.text is None and word.could_be(";", "+")), None)
     if ends is None:
         return False

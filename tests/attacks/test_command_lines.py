@@ -50,6 +50,8 @@ IN_BOTH = [
     "PWD=-exec; find . -name a \"$PWD\" red \\;",
     "find . -name a \"$(git rev-parse --show-toplevel)-exec\" red \\;", "HOME=-exec; find . -name a $HOME red \\;",
     "find . -name a \"$(echo -exec; pwd)\" red \\;; red", "find . -name a `pwd() { echo -exec; }; pwd` red \\;",
+    "find . -name a -exec echo {} $(nproc) + -exec red {} \\;", "find . -exec echo {}$(nproc) + -exec red {} \\;",
+    "find . -name a -exec echo {} $(date +%F)$(nproc) + -exec red {} \\;",
     "\"$PWD\"/d/../../../bin/red", "~/../bin/red", "bash -c '\"$0\"/red' ../../bin",
     "x='-name a -exec red ;'; find . $x", "touch -- -exec; find . -name a `echo -exec` red \\;",
     "> -exec; find . -name a -exe[c] red \\;", "> -exec; find . -name a [-]ex* red \\;",
@@ -93,6 +95,8 @@ IN_BASH = [
     "x=(1); declare 'x=($(red))'", "x=(1); y='($(red))'; declare x=$y", "y='($(red))'; declare -a \"x=$y\"",
     "y='x=($(red))'; declare -a $y", "f() { local -a 'x=($(red))'; }; f", "declare -A 'x=([a]=$(red))'",
     "x=(1); typeset 'x=($(red))'", "declare DIRSTACK='($(red))'", "read -a x <<< 1; declare x='($(red))'",
+    "set $(nproc) -k; ls PATH=./d", "[ -$(nproc)v 'a[$(red)]' ]",
+    "[ ! -$(git rev-parse --short HEAD 2>/dev/null)v 'a[$(red)]' ]", "test -v\"$(nproc)\" 'a[$(red)]'",
     "bash <<'E'\nread -N 5 x\necho red\nE", "bash <<'E'\ncat f > /dev/null; read -N 5\necho red\nE",
 ]  # fmt: skip
 """Bash only."""
@@ -115,6 +119,7 @@ IN_ZSH = [
     "select i (1) { red; break } <<< 1", "hash g=./d/ls; g",
     "../<0-9>/d/ls", "../<->/d/ls x", ">>! echo red", "x=/-exec; find . -name a \"$x:t\" red \\;",
     "x=-EXEC; find . -name a $x:l red \\;", "true; find . -name a \"$?:s/0/-exec/\" red \\;",
+    "[ -t $(nproc) 'path[$(red)]' ]", "[ -$(nproc)t 'path[$(red)]' ]", "set $(nproc) -o shwordsplit; x='red y'; $x",
     "read -t 'path[$(red)]' x < f", "read -n 'path[$(red)]' x < f", "COLUMNS='path[$(red)]'; :",
     "export SHLVL='path[$(red)]'", "for LISTMAX in 'path[$(red)]'; do :; done",
 ]  # fmt: skip
@@ -460,6 +465,7 @@ READ = [
     ("tar czf x-$(date +%Y%m%d).tgz src", ["tar", "date"]), ("find $HOME -name x", ["find"]), ("find ~/x", ["find"]),
     ("ln -sf \"$(pwd)/a\" b", ["ln", "pwd"]),
     ("docker build -t a:$(git rev-parse --short HEAD) .", ["docker", "git"]),
+    ("set -- $(nproc)", ["set", "nproc"]),
     ("cat x | head; make", ["cat", "head", "make"]), ("foo 2>&1 | tail", ["foo", "tail"]),
     ("foo < /dev/null", ["foo"]), ("git log --oneline --graph -n 5 --format=%h", ["git"]),
     ("git commit -am x --no-verify", ["git"]),
