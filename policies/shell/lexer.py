@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from .builtins import changes_meaning
+from .builtins import NUMERIC_OPERATORS, VARIABLE_OPERATORS, changes_meaning
 from .words import ANYTHING, HARMLESS_TARGETS, HOME, INTEGER, NAME, NUMBER, PATH, Cursor, Word, WordBuilder, literal
 
 if TYPE_CHECKING:
@@ -423,3 +423,89 @@ def _may_be_socket(word: Word) -> bool:
         return _SOCKET.match(word.text) is not None
     begins = word.start[:9]
     return begins in ("/dev/tcp/"[: len(begins)], "/dev/udp/"[: len(begins)]) and not _FILE.fullmatch(word.source)
+
+
+_UNARY = re.compile(r"-[a-hknoprstuwxzGLNOS]")
+_BINARY = ("=", "==", "!=", "=~", "-nt", "-ot", "-ef", "<", ">")
+
+
+def read_conditional(scan: Scanner, dynamic: Callable[[str, str], None]) -> list[Word]:
+    """The words of a conditional, from its `[[` to behind its `]]`; `dynamic` is called for what it evaluates."""
+    return _Conditional(scan, dynamic).read()
+
+
+class _Conditional:
+    def __init__(self, scan: Scanner, dynamic: Callable[[str, str], None]) -> None:
+        self._scan = scan
+        self._dynamic = dynamic
+        self._words = [literal("[[")]
+
+    def read(self) -> list[Word]:
+        self._scan.accept("[[")
+        self._either()
+        if self._word().source != "]]":
+            self._scan.fail("`]]` is missing")
+        return self._words
+
+    def _either(self) -> None:
+        self._term()
+        while self._accept("&&") or self._accept("||"):
+            self._term()
+
+    def _term(self) -> None:
+        """Read one operand of a condition: in brackets, negated, a unary test, or a comparison."""
+        if self._accept("("):
+            self._either()
+            if not self._accept(")"):
+                self._scan.fail("`)` is missing")
+            return
+        first = self._word()
+        if first.source == "!":
+            self._term()
+        elif first.source == "]]":
+            self._scan.fail("a condition is missing")
+        elif first.source in VARIABLE_OPERATORS:
+            self._evaluated(self._word())
+        elif _UNARY.fullmatch(first.source):
+            self._word()
+        elif not self._ends():
+            self._binary(first)
+
+    def _binary(self, left: Word) -> None:
+        operator = self._operator()
+        right = self._word()
+        if operator in NUMERIC_OPERATORS:
+            if not all(re.fullmatch("-?[0-9]+", word.text or "") for word in (left, right)):
+                self._evaluated(right)
+        elif operator not in _BINARY:
+            self._scan.fail("this condition is not understood")
+
+    def _operator(self) -> str:
+        self._blanks()
+        for operator in "<>":
+            if self._scan.peek(2) not in ("<(", ">(") and self._accept(operator):
+                return operator
+        return self._word().source
+
+    def _evaluated(self, word: Word) -> None:
+        self._dynamic("the value of a variable is evaluated", word.source)
+
+    def _ends(self) -> bool:
+        self._blanks()
+        return self._scan.peek(2) in ("&&", "||", "]]") or self._scan.peek() == ")"
+
+    def _blanks(self) -> None:
+        self._scan.skip_blanks()
+
+    def _accept(self, operator: str) -> bool:
+        self._blanks()
+        if not self._scan.accept(operator):
+            return False
+        self._words.append(literal(operator))
+        return True
+
+    def _word(self) -> Word:
+        self._blanks()
+        word = self._scan.word()
+        self._words.append(word)
+        return word

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
 from ..errors import UnjudgeableLineError
 from .builtins import changes_meaning, changes_program_meaning, declared, is_unknown_data
-from .lexer import Redirections, Scanner
+from .lexer import Redirections, Scanner, read_conditional
 from .program_options import names_of
 from .programs import REDIRECT, CommandCollector, LinePart
 from .words import DYNAMIC, NAME, Shell, Word, WordBuilder, check_characters, check_depth, literal, split
@@ -152,94 +152,6 @@ class SimpleCommands:
         self._scan.skip_blanks()
         while self._scan.accept("\n"):
             self._scan.skip_blanks()
-
-
-_UNARY = re.compile(r"-[a-hknoprstuwxzGLNOS]")
-_BINARY = ("=", "==", "!=", "=~", "-nt", "-ot", "-ef", "<", ">")
-_NUMERIC = ("-eq", "-ne", "-lt", "-le", "-gt", "-ge")
-_EVALUATING = ("-v", "-R")
-
-
-def read_conditional(scan: Scanner, dynamic: Callable[[str, str], None]) -> list[Word]:
-    """The words of a conditional, from its `[[` to behind its `]]`; `dynamic` is called for what it evaluates."""
-    return _Conditional(scan, dynamic).read()
-
-
-class _Conditional:
-    def __init__(self, scan: Scanner, dynamic: Callable[[str, str], None]) -> None:
-        self._scan = scan
-        self._dynamic = dynamic
-        self._words = [literal("[[")]
-
-    def read(self) -> list[Word]:
-        self._scan.accept("[[")
-        self._either()
-        if self._word().source != "]]":
-            self._scan.fail("`]]` is missing")
-        return self._words
-
-    def _either(self) -> None:
-        self._term()
-        while self._accept("&&") or self._accept("||"):
-            self._term()
-
-    def _term(self) -> None:
-        """Read one operand of a condition: in brackets, negated, a unary test, or a comparison."""
-        if self._accept("("):
-            self._either()
-            if not self._accept(")"):
-                self._scan.fail("`)` is missing")
-            return
-        first = self._word()
-        if first.source == "!":
-            self._term()
-        elif first.source == "]]":
-            self._scan.fail("a condition is missing")
-        elif first.source in _EVALUATING:
-            self._evaluated(self._word())
-        elif _UNARY.fullmatch(first.source):
-            self._word()
-        elif not self._ends():
-            self._binary(first)
-
-    def _binary(self, left: Word) -> None:
-        operator = self._operator()
-        right = self._word()
-        if operator in _NUMERIC:
-            if not all(re.fullmatch("-?[0-9]+", word.text or "") for word in (left, right)):
-                self._evaluated(right)
-        elif operator not in _BINARY:
-            self._scan.fail("this condition is not understood")
-
-    def _operator(self) -> str:
-        self._blanks()
-        for operator in "<>":
-            if self._scan.peek(2) not in ("<(", ">(") and self._accept(operator):
-                return operator
-        return self._word().source
-
-    def _evaluated(self, word: Word) -> None:
-        self._dynamic("the value of a variable is evaluated", word.source)
-
-    def _ends(self) -> bool:
-        self._blanks()
-        return self._scan.peek(2) in ("&&", "||", "]]") or self._scan.peek() == ")"
-
-    def _blanks(self) -> None:
-        self._scan.skip_blanks()
-
-    def _accept(self, operator: str) -> bool:
-        self._blanks()
-        if not self._scan.accept(operator):
-            return False
-        self._words.append(literal(operator))
-        return True
-
-    def _word(self) -> Word:
-        self._blanks()
-        word = self._scan.word()
-        self._words.append(word)
-        return word
 
 
 _FUNCTION = re.compile(rf"({NAME})[ \t]*\([ \t]*\)")
@@ -440,6 +352,7 @@ class Grammar:
             self.scan.only_bash("function")
         if found is None or found[1] in RESERVED:
             return False
+        self._collector.functions.add(found[1])
         self.scan.pos = found.end()
         self._newlines()
         if self.scan.peek() != "(" and reserved(self.scan) != "{":
@@ -561,32 +474,30 @@ def parse_line(line: str, shell: Shell = "bash") -> list[LinePart]:
     if len(line) > MAX_LENGTH:
         raise UnjudgeableLineError(f"the command line has more than {MAX_LENGTH:,} characters")
     parts: list[LinePart] = []
+    functions: set[str] = set()
     try:
-        _read(line, shell, parts, depth=0, redefines=_FUNCTIONS.search(_QUOTES.sub("", line)) is not None)
+        _read(line, shell, parts, functions, depth=0)
+        if functions:  # one may run before the text that defines it: in a loop, or in another function
+            parts.clear()
+            _read(line, shell, parts, functions, depth=0)
     except RecursionError:
         raise UnjudgeableLineError("the command line is nested too deep") from None
     if not parts:
         raise UnjudgeableLineError("the command line holds no command")
     if any(part.argv[-1:] == ("exec",) and "<" in part.command for part in parts):
-        CommandCollector(parts, shell, lambda nested, its: None, redefines=True).fed(0)
+        CommandCollector(parts, shell, lambda nested, its: None, functions).fed(0)
     return [*parts, *runs_of_written_files(parts)]
 
 
-_QUOTES = re.compile(r"[\"'\\]")
-_FUNCTIONS = re.compile(r"\(\s*\)|\bfunction\b")
-"""What defines a function, or may, wherever it stands."""
-
-
-def _read(line: str, shell: Shell, parts: list[LinePart], depth: int, *, redefines: bool) -> None:
-    """Read one line; lines within it are read one level deeper. If it `redefines` names, none is a known program."""
+def _read(line: str, shell: Shell, parts: list[LinePart], functions: set[str], depth: int) -> None:
+    """Read one line; lines within it are read one level deeper."""
     check_depth(depth)
     check_characters(line)
 
     def read(nested: str, its: Shell) -> None:
-        _read(nested, its, parts, depth + 1, redefines=redefines)
+        _read(nested, its, parts, functions, depth + 1)
 
-    collector = CommandCollector(parts, shell, read, redefines=redefines)
-    Grammar(line, shell, collector, depth).read()
+    Grammar(line, shell, CommandCollector(parts, shell, read, functions), depth).read()
 
 
 MAX_LENGTH = 131_071

@@ -465,17 +465,17 @@ _PRINTS = (
 
 
 class CommandCollector:
-    """Collects the parts of a line for a shell in the list `parts`; `read` reads a nested line for that shell. If the
-    line `redefines` names, it is not known what a command prints.
+    """Collects the parts of a line for a shell in the list `parts`; `read` reads a nested line for that shell. It is
+    not known what `functions` print that the line defines.
     """
 
     def __init__(
-        self, parts: list[LinePart], shell: Shell, read: Callable[[str, Shell], None], *, redefines: bool
+        self, parts: list[LinePart], shell: Shell, read: Callable[[str, Shell], None], functions: set[str]
     ) -> None:
         self._parts = parts
         self._shell: Shell = shell
         self._read = read
-        self._redefines = redefines
+        self.functions = functions
 
     def mark(self) -> int:
         """How many parts were collected."""
@@ -491,6 +491,8 @@ class CommandCollector:
         if len(self._parts) != at + 1 or self._redefines or "<" in command or ">" in command:
             return ANYTHING
         part = self._parts[at]
+        if part.name in self.functions:
+            return ANYTHING
         is_whole = part.command in (command, text.strip()) and part.exact and command.startswith(part.name)
         return next((s for printed, s in _PRINTS if is_whole and printed.fullmatch(" ".join(part.argv))), ANYTHING)
 
