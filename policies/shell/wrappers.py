@@ -156,7 +156,7 @@ def command(arguments: Sequence[Word]) -> list[Nested]:
 def shell(name: str, arguments: Sequence[Word]) -> list[Nested]:
     """`bash -c line`; a shell without a line reads something unknown."""
     runs_line = False
-    if len(arguments) == 2 and arguments[0].text == "-n" and not arguments[1].could_be_option():
+    if len(arguments) == 2 and arguments[0].text == "-n" and arguments[1].start[:1] not in ("", "-", "+"):
         return []  # it only checks a script's syntax
     rest = list(arguments)
     while rest:

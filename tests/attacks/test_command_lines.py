@@ -52,6 +52,7 @@ IN_BOTH = [
     "find . -name a \"$(echo -exec; pwd)\" red \\;; red", "find . -name a `pwd() { echo -exec; }; pwd` red \\;",
     "find . -name a -exec echo {} $(nproc) + -exec red {} \\;", "find . -exec echo {}$(nproc) + -exec red {} \\;",
     "find . -name a -exec echo {} $(date +%F)$(nproc) + -exec red {} \\;",
+    "echo red | bash -n +n", "echo red | sh -n +n", "> +n; echo red | find +n -exec bash -n {} \\;",
     "\"$PWD\"/d/../../../bin/red", "~/../bin/red", "bash -c '\"$0\"/red' ../../bin",
     "x='-name a -exec red ;'; find . $x", "touch -- -exec; find . -name a `echo -exec` red \\;",
     "> -exec; find . -name a -exe[c] red \\;", "> -exec; find . -name a [-]ex* red \\;",
