@@ -146,9 +146,9 @@ AWKS = ("awk", "mawk", "nawk")
 _AWK_RUNS = re.compile(r"system|\||getline|@")
 _AWK_TEXTS = re.compile(
     r'"(?:[^"\\\n]|\\[^\n])*"|#[^\n]*|(?P<before>(?:\A|[\n,(~!{};]|&&|\|\|)[ \t\n]*)'
-    r"/(?:[^/\\\n[]|\\[^\n]|\[\^?\]?[^]/\\\n]*\])*/"
+    r"/(?:[^/\\\n[]|\\[^\n]|\[\^?+\]?+(?:\[:\w+:\]|[^][/\\\n])*+\])*/"
 )
-"""Strings, comments, and regular expressions where nothing could be divided."""
+"""Strings, comments, and regular expressions where nothing could be divided; awks differ in what ends a bracket."""
 _SET = r"\[\^?+\]?+(?:\[[:.=]\w+[:.=]\]|\\.|(?!END)[^]\[\\\n])*\]"
 """A bracket expression without the delimiter END within: seds differ in whether one hides it."""
 
@@ -190,7 +190,7 @@ def awk_runs(arguments: Sequence[Word]) -> bool:
 
 
 def _awk_program_runs(program: str) -> bool:
-    code = _AWK_TEXTS.sub(lambda text: text["before"] or "", program)
+    code = _AWK_TEXTS.sub(lambda text: f"{text['before'] or ''} ", program)
     if re.search(r'["/]|\\\n', code):  # a division, or something that is not understood: any text may be code
         code = program
     return "/inet" in program or _AWK_RUNS.search(code.replace("||", "")) is not None
