@@ -48,7 +48,7 @@ _INTERPRETERS = (
             valued=re.compile(
                 r"--(max-old-space-size|stack-size|stack-trace-limit|test-(name-pattern|timeout))=[^\n]*"
             ),
-            reading=("inspect", "debug"),
+            reading=("inspect", "debug", "watch"),
         ),
     ),
     (re.compile(r"perl(-?\d[\w.-]*)?"), Interpreter(alone="-w -t -T")),
@@ -62,7 +62,11 @@ _MODULES = split("""
 """)
 """Python's own modules that run nothing named in their words or input."""
 
-_PROFILING = Prefix(taking="-o -s", alone="--count --trace --timing")
+_RUNNING = {
+    **dict.fromkeys(("cProfile", "profile"), Prefix(taking="-o -s")),
+    "trace": Prefix(alone="--count --trace --timing --summary -s"),
+}
+"""Its modules that run a file."""
 _CODE_MODULES = split("IPython ptpython bpython xonsh ipykernel jupyter ipdb pudb debugpy kernprof hy")
 STANDARD_PLACES = ("/bin", "/sbin", "/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin")
 _OF_A_LIBRARY = re.compile(r".*/lib(?:64)?/(?:python|pypy)[\d.]+/(?:(?:site|dist)-packages/)?(.+?)(?:/__main__)?\.py")
@@ -84,7 +88,7 @@ def interpreted(interpreter: Interpreter, arguments: Sequence[Word]) -> list[Nes
     """The commands it runs besides itself."""
     if len(arguments) == 1 and arguments[0].text in interpreter.tells:
         return []
-    rest = list(arguments)
+    rest, finds_files = list(arguments), False
     while rest:
         word = rest.pop(0)
         if word.text is None:
@@ -100,9 +104,10 @@ def interpreted(interpreter: Interpreter, arguments: Sequence[Word]) -> list[Nes
         elif word.text.startswith("-"):
             if word.text not in interpreter.alone.split() and not interpreter.valued.fullmatch(word.text):
                 return UNKNOWN
+            finds_files = finds_files or word.text == "--test"
         else:
             return _script(interpreter, word.text, rest)
-    return [] if any(word.text == "--test" for word in arguments) else UNKNOWN
+    return [] if finds_files else UNKNOWN
 
 
 _CONSOLES = {
@@ -134,8 +139,8 @@ def _module(rest: Sequence[Word]) -> list[Nested]:
     if not rest or rest[0].text is None:
         return UNKNOWN
     module = rest[0].text
-    if module in ("cProfile", "profile", "trace"):
-        nested = behind(_PROFILING, rest[1:])
+    if module in _RUNNING:
+        nested = behind(_RUNNING[module], rest[1:])
         return [Nested(words=(literal("python"), *nested[0].words))] if nested and not nested[0].unknown else UNKNOWN
     if module.partition(".")[0] in sys.stdlib_module_names:
         return [Nested(words=tuple(rest))] if module in _MODULES else UNKNOWN

@@ -471,6 +471,7 @@ READ = [
     ("f() { make -j$(nproc); }; f", ["make", "nproc", "f"]),
     ("set -- $(nproc)", ["set", "nproc"]),
     ("awk '/^[[:space:]]*[^]\"|a]/ { print $1 \"|\" }' f", ["awk"]),
+    ("python -m trace --count -s x.py", ["python", "python"]),
     ("cat x | head; make", ["cat", "head", "make"]), ("foo 2>&1 | tail", ["foo", "tail"]),
     ("foo < /dev/null", ["foo"]), ("git log --oneline --graph -n 5 --format=%h", ["git"]),
     ("git commit -am x --no-verify", ["git"]),
