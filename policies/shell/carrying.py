@@ -329,7 +329,9 @@ _CARRYING = {
     ),
     "hatch": Carries(words="run"),  # of an environment: `hatch env run`
     "poetry": Carries(words="use"),  # a Python, which is run
-    **dict.fromkeys(("ln", "link"), Carries(words=r"(.*/)?stdin|/+(dev|proc)/.*")),  # code on the input, as a file
+    **dict.fromkeys(  # code on the input, as a file
+        ("ln", "link"), Carries(words=r"(.*/)?stdin|/+(dev|proc)/.*|.*\.\./+(dev/fd|proc)/.*")
+    ),
     "mocha": Carries(words=r"(.*=)?(data|node|file|https?):.*"),
     "gh": Carries(words="--"),  # what follows is git's
     **dict.fromkeys(("docker", "docker-compose", "podman", "nerdctl"), Carries(long="--hooks-dir", words=_ON_INPUT)),
@@ -353,13 +355,18 @@ def carries(options: Carries, arguments: Sequence[Word]) -> bool:
     for n, word in enumerate(arguments):
         is_cluster = options.cluster and n == 0
         if not word.texts:
-            if is_cluster or (word.could_be_option() and not options.written):
+            if is_cluster or (not options.written and (word.could_be_option() or _may_name(options, word))):
                 return True
         elif word.text == "--" and not re.fullmatch(options.words, "--"):
             return False
         elif any(_may_carry(options, f"-{t.removeprefix('-')}" if is_cluster else t) for t in word.texts):
             return True
     return False
+
+
+def _may_name(options: Carries, word: Word) -> bool:
+    """Whether an expanded word that is no option may carry something, by its known ends: `~/../../dev/stdin`."""
+    return any(re.fullmatch(options.words, f"{word.start}{path}{word.end}", re.DOTALL) for path in ("", "/x.lua"))
 
 
 def _may_carry(options: Carries, text: str) -> bool:

@@ -228,12 +228,11 @@ def found(arguments: Sequence[Word]) -> list[Nested]:
 
 
 def _found_by(arguments: Sequence[Word]) -> Word:
-    """What stands for `{}` behind `-exec`: paths, which begin with one of find's own."""
+    """What stands for `{}` behind `-exec`: paths, which begin with find's own, if it has one."""
     at = next((n for n, w in enumerate(arguments) if w.text is None or w.text.startswith(("-", "(", "!"))), None)
-    folders = [word.text or "" for word in arguments[:at]]
-    if len({folder[:1] for folder in folders}) != 1 or any("files0" in (word.text or "files0") for word in arguments):
+    if at != 1 or any("files0" in (word.text or "files0") for word in arguments):
         return UNSEEN
-    return Word("{}", None, start=folders[0][:1], single=False)
+    return Word("{}", None, start=arguments[0].text or "", single=False)
 
 
 def _is_plus(before: Word, word: Word) -> bool:
