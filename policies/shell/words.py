@@ -25,6 +25,8 @@ HOME = r"(/\S*)?"
 _FIRST = {**dict.fromkeys((PATH, HOME), "/"), **dict.fromkeys((NUMBER, HASH, TIME), "0")}
 _STANDING = {**dict.fromkeys((NUMBER, HASH, TIME), ("0", "")), INTEGER: ("0", "-1")}
 """Texts that stand for all others of their shape, in which nothing is that a shell expands or splits at."""
+_LETTERS = re.compile(r"-\w*")
+"""Options, of which a letter of a hash would be one more."""
 _MOST_SAMPLES = 16
 
 
@@ -146,7 +148,8 @@ class WordBuilder:
         self._is_open = self._is_open or opens
         self._shapes.append(shape)
         samples = [sample + text for sample in self._samples for text in _STANDING.get(shape, ())]
-        self._samples = tuple(samples) if len(samples) <= _MOST_SAMPLES and not opens else ()
+        is_understood = shape != HASH or not any(map(_LETTERS.fullmatch, self._samples))
+        self._samples = tuple(samples) if is_understood and len(samples) <= _MOST_SAMPLES and not opens else ()
 
     def _begin(self, text: str) -> None:
         """The text before the first piece that is not known."""

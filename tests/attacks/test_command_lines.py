@@ -473,6 +473,7 @@ READ = [
     ("awk '/^[[:space:]]*[^]\"|a]/ { print $1 \"|\" }' f", ["awk"]),
     ("python -m trace --count -s x.py", ["python", "python"]),
     ("find src -exec gcc -c {} \\;", ["find", "gcc"]), ("pytest \"$PWD\"", ["pytest"]),
+    ("docker build -t a:$(git rev-parse HEAD)-x .", ["docker", "git"]),
     ("cat x | head; make", ["cat", "head", "make"]), ("foo 2>&1 | tail", ["foo", "tail"]),
     ("foo < /dev/null", ["foo"]), ("git log --oneline --graph -n 5 --format=%h", ["git"]),
     ("git commit -am x --no-verify", ["git"]),
