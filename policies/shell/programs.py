@@ -123,8 +123,9 @@ _VERBS: dict[str, dict[str, Prefix | None]] = {
     **{name: {"exec": None} for name in ("gem", "tox")},
     **{
         name: {"exec": Prefix(), **dict.fromkeys(("run", "r", "x", "shell", "watch", "w"))}
-        for name in ("asdf", "fnm", "mise", "nodenv", "nvm", "pyenv", "rbenv", "volta")
+        for name in ("asdf", "fnm", "mise", "nodenv", "pyenv", "rbenv", "volta")
     },
+    "nvm": dict.fromkeys(("exec", "run")),  # a version may stand before the command, by any name
     "go": {"tool": Prefix()},
     "rustup": {"run": Prefix(operands=1)},
     "cargo": {},
@@ -344,6 +345,7 @@ def _stranger(arguments: Sequence[Word]) -> list[Nested]:
     return [Nested(unknown="it is not a known program, so its words may be a command", among_words=plain)]
 
 
+_ASKING = ("--version", "--help", "-v", "-V", "-h")
 _OF_TOOLS = ("run", "install", "list", "upgrade", "uninstall", "dir")
 _RUN_INPUT = ("deno", "bun")
 """Programs that run the file named behind their verb, which may be their input."""
@@ -356,8 +358,9 @@ _BEFORE_VERBS = {
     "yarn": Prefix(taking="--cwd"),
     "gh": Prefix(taking="-R --repo"),
     "go": Prefix(taking="-C"),
-    "uv": Prefix(taking="--directory --project"),
-    "poetry": Prefix(taking="-C --directory"),
+    "cargo": Prefix(alone="-v -vv -q --verbose --quiet --locked --offline --frozen"),
+    "uv": Prefix(taking="--directory --project", alone="-v -q --verbose --quiet --offline"),
+    "poetry": Prefix(taking="-C --directory", alone="-v -vv -vvv -q -n --quiet --no-interaction"),
     "tox": Prefix(taking="-e", alone="-q -v -vv -r --recreate"),
 }
 """Options before a verb."""
@@ -369,7 +372,7 @@ def _verb(name: str, arguments: Sequence[Word]) -> list[Nested] | None:
     if name in _RUN_INPUT and arguments and _reads_input(arguments[1:], runs=arguments[0].text == "run"):
         return UNKNOWN
     text = verb_of(name, arguments[0].text) if arguments else None
-    if not arguments or text in plain or text in ("--version", "--help", "-v", "-V", "-h"):
+    if not arguments or text in plain or (text in _ASKING and len(arguments) == 1):
         return None
     if text is not None and text.startswith("-") and text not in verbs and name in _BEFORE_VERBS:
         nested = behind(_BEFORE_VERBS[name], arguments)
@@ -382,6 +385,8 @@ def _verb(name: str, arguments: Sequence[Word]) -> list[Nested] | None:
         return UNKNOWN
     if text not in verbs:
         return UNKNOWN if name in CARRYING and carries(CARRYING[name], arguments) else _stranger(arguments)
+    if name == "mise" and arguments[1:] and arguments[1].text != "--":  # `mise exec jq@1 -- command`
+        return UNKNOWN
     prefix = verbs[text]
     if prefix is None and text in ("config", "alias", "extension"):
         return None if arguments[1:] and arguments[1].text in ("get", "list", "ls") else UNKNOWN

@@ -471,6 +471,7 @@ READ = [
     ("f() { make -j$(nproc); }; f", ["make", "nproc", "f"]),
     ("set -- $(nproc)", ["set", "nproc"]),
     ("awk '/^[[:space:]]*[^]\"|a]/ { print $1 \"|\" }' f", ["awk"]),
+    ("uv -v sync", ["uv"]), ("cargo -q build", ["cargo"]), ("mise exec -- npm test", ["mise", "npm"]),
     ("python -m trace --count -s x.py", ["python", "python"]),
     ("find src -exec gcc -c {} \\;", ["find", "gcc"]), ("pytest \"$PWD\"", ["pytest"]),
     ("docker build -t a:$(git rev-parse HEAD)-x .", ["docker", "git"]),
