@@ -493,7 +493,7 @@ class CommandCollector:
     def printed(self, at: int, text: str) -> str:
         """The shape of what the text of a substitution prints, whose parts were collected since `at`."""
         command = text.removesuffix(" 2>/dev/null").strip()
-        if len(self._parts) != at + 1 or self._redefines or "<" in command or ">" in command:
+        if len(self._parts) != at + 1 or "<" in command or ">" in command:
             return ANYTHING
         part = self._parts[at]
         if part.name in self.functions:
@@ -536,6 +536,7 @@ class CommandCollector:
         """Add a simple command, the files that its program writes, and the commands that it runs in turn."""
         check_depth(depth)
         path, end = words[0].text, words[0].text or words[0].end
+        is_odd = path is not None and (path.startswith("~") or "$" in path)  # it looks like another, expanded
         if path is None and not depth and words[0].single and "/" in end:  # `~/bin/x`, `"$D"/x`
             path = re.sub(r"[\"'\\]", "", words[0].source)
         file_name = os.path.basename(end) or path
@@ -543,6 +544,7 @@ class CommandCollector:
         if (
             not path
             or not file_name
+            or is_odd
             or path.startswith("=")
             or not path.isascii()
             or (depth and not _NAME.fullmatch(path))
