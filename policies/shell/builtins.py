@@ -42,7 +42,7 @@ _DATA = re.compile(
     r"|MPLBACKEND"
 )
 """Variables that every program reads as data."""
-_OF_LINES = re.compile(r"[;|\n`]|\$[({]|&(?!\w+=[^\s&]*(&|\Z))")
+_OF_LINES = re.compile(r"[;|\n`]|\$[({]|[<>]\(|&(?!\w+=[^\s&]*(&|\Z))")
 """What makes commands of a text: a Makefile may put a variable into a line of its own."""
 
 _INERT = re.compile(

@@ -131,7 +131,10 @@ _MERGING = {
 
 def _is_plain_setting(words: Sequence[Word]) -> bool:
     texts = [word.shown for word in words if word.text not in _SETS]
-    return not texts or texts[0] in _READS or SETTING.fullmatch("=".join(texts[:2])) is not None
+    if not texts or texts[0] in _READS:
+        return True
+    sets_other = any(text.startswith("-") for text in texts[2:])  # `--file f`
+    return SETTING.fullmatch("=".join(texts[:2])) is not None and not sets_other
 
 
 def own_words(arguments: Sequence[Word]) -> list[Word] | None:
