@@ -213,12 +213,11 @@ class _Judge:
         ran = event.seq not in self._never_ran
         late = self._monitor.tick(ev.at_ms(event.at)) if event.at is not None else []
         decision = self._propose(call, ran=ran)
+        late += self._monitor.observe(event)
         of_call = {(violation.policy, violation.rule) for violation in decision.violations}
         for violation in late:
             if (violation.policy, violation.rule) not in of_call:
                 self._add(violation)
-        if not ran:
-            self._monitor.observe(event)
         rules = [violation.rule for violation in decision.violations]
         self._decisions.append(DecisionRecord(tool_call_id=call.id, action=decision.action, violations=rules))
 

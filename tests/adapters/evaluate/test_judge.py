@@ -162,6 +162,18 @@ def test_a_call_requested_after_its_time_is_denied(make_session: MakeSession, po
     assert explanation.decision.action == "deny"
 
 
+def test_a_session_is_not_idle_since_before_a_request(make_session: MakeSession, policy: Compile) -> None:
+    """Also if the call is denied here and ran then."""
+    limited = policy(NO_BASH, limits={"max_idle_ms": {"max": 5000, "action": "deny"}})
+    session = make_session(
+        {"type": "run_started", "at": "2026-01-01T00:00:00Z"},
+        {**ASK, "at": "2026-01-01T00:00:04Z"},
+        {**START, "at": "2026-01-01T00:00:08Z"},
+    )
+
+    assert rules_of(judge_session(limited, session)) == ["no-bash"]
+
+
 def test_a_limit_that_warns_is_reported_once_also_by_calls_that_did_not_run(
     make_session: MakeSession, policy: Compile
 ) -> None:
