@@ -238,7 +238,7 @@ class _Judge:
         return decision
 
     def _withdraw(self, id: str, since: int) -> None:
-        """A person approved the call, so the rules that asked are satisfied."""
+        """A person approved the call, so the rules that request are satisfied."""
         of_call = [found for found in self._found if found.tool_call_id == id and found.seq >= since]
         approved = [found for found in of_call if found.action == "request_approval"]
         self._found = [f for f in self._found if f not in approved]
@@ -276,21 +276,29 @@ def _never_ran(session: TraceSession) -> set[int]:
     """The places of the requests whose calls are known not to have run; of an id used again, each by itself."""
     starts = {event.tool_call_id for event in session.events if isinstance(event, ev.ToolCallStarted)}
     found: set[int] = set()
-    open: dict[str, int] = {}
+    open: dict[str, ev.ToolCallRequested] = {}
     for event in session.events:
         match event:
             case ev.RunStarted():
-                found.update(seq for id, seq in open.items() if id in starts)
+                found.update(request.seq for id, request in open.items() if id in starts)
                 open.clear()
             case ev.ToolCallRequested(tool_call_id=id, seq=seq):
                 if id in open and id in starts:
-                    found.add(open[id])
-                open[id] = seq
+                    found.add(open[id].seq)
+                open[id] = event
                 if id in session.never_ran:
                     found.add(seq)
             case ev.ToolCallStarted(tool_call_id=id):
-                open.pop(id, None)
-    return found | {seq for id, seq in open.items() if id in starts}
+                request = open.pop(id, None)
+                if request is not None and not _is_start_of(request, event):
+                    found.add(request.seq)
+    return found | {request.seq for id, request in open.items() if id in starts}
+
+
+def _is_start_of(requested: ev.ToolCallRequested, started: ev.ToolCallStarted) -> bool:
+    """Whether a start under a request's id may be that call's: a person or a rule may have changed its input."""
+    same_turn = requested.turn == started.turn or not (requested.turn and started.turn)
+    return requested.tool_name == started.tool_name and same_turn
 
 
 def unjudged(compiled: CompiledPolicy, context: RunContext) -> list[ViolationRecord]:

@@ -91,6 +91,17 @@ def test_a_call_whose_id_an_earlier_one_had_needs_a_result_of_its_own(read_one: 
     assert report.violations == []
 
 
+@pytest.mark.parametrize("later", [{"turn": 3, "arguments": {"path": "b"}}, {"turn": 2, "name": "write"}])
+def test_a_call_without_a_result_never_ran_also_if_a_later_one_has_its_id(read_one: Any, later: Any) -> None:
+    """In a later turn, or of another tool, it is another call."""
+    other, last = {**CALL, "turn": 2}, {**CALL, **later}
+    session = read_one({"id": "s", "events": [CALL, RESULT, other, last, {**RESULT, "turn": last["turn"]}]})
+    rule = {"type": "count", "tool": ["read", "write"], "max": 2}
+    report = judge_session(compile_policy(*parse_policies({"name": "p", "rules": [rule]})), session)
+
+    assert report.violations == []
+
+
 def test_items_of_unknown_types_are_kept(read_one: Callable[..., TraceSession]) -> None:
     """They do not hide the known ones."""
     item = {"type": "thought", "text": "hm"}
