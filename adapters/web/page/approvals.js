@@ -184,8 +184,9 @@ export class Card {
     this.pill.classList.toggle("lost", approval.lost);
     fill(this.pill, state);
     const why = unanswerable(approval, this.me);
-    if (why) this.leave(() => fill(this.foot, h("p", { class: "soft" }, why)));
-    else fill(this.foot, this.form);
+    if (why) return this.leave(() => this.over && fill(this.foot, h("p", { class: "soft" }, why)));
+    this.setOpen(true);
+    if (!this.foot.contains(this.form)) fill(this.foot, this.form);
   }
 
   close() {
@@ -194,10 +195,14 @@ export class Card {
 
   /** Takes no answer any more, and does that; while somebody types an answer here, once they stop, as the rest of it is for no other call. */
   leave(then) {
-    this.over = true;
-    for (const button of this.form.querySelectorAll("button")) button.disabled = true;
+    this.setOpen(false);
     if (document.activeElement === this.words && !this.sent) this.words.addEventListener("blur", then, { once: true });
     else then();
+  }
+
+  setOpen(open) {
+    this.over = !open;
+    for (const button of this.form.querySelectorAll("button")) button.disabled = this.over;
   }
 
   tick() {

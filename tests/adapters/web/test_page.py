@@ -222,6 +222,27 @@ def test_a_call_whose_run_is_lost_cannot_be_answered(person: Person, site: Site)
         expect(tab.get_by_text("Nothing waits for a person.")).to_be_visible()
 
 
+def test_a_call_whose_owner_is_back_can_be_answered_again(person: Person, site: Site) -> None:
+    """The owner of its run was suspended for longer than its lease, and nobody else had the run meanwhile."""
+
+    def lost(route: Any) -> None:
+        found = route.fetch().json()
+        route.fulfill(json={**found, "approvals": [{**each, "lost": True} for each in found["approvals"]]})
+
+    with waiting(site) as run_id:
+        tab = person.opens("#/approvals")
+        tab.clock.install()
+        tab.reload()
+        expect(tab.get_by_role("button", name="Approve")).to_be_visible()
+        tab.route("**/api/approvals", lost)
+        tab.clock.fast_forward(15_000)
+        expect(tab.get_by_role("article")).to_contain_text("Nobody can answer")
+        tab.unroute("**/api/approvals")
+        tab.clock.fast_forward(15_000)
+        tab.get_by_role("button", name="Approve").click()
+        assert ends(site, run_id)[-1]["type"] == "run_completed"
+
+
 def test_a_network_failure_during_loading_signs_nobody_out(person: Person) -> None:
     """The page retries until the server answers. An expired token does sign out."""
     tab = person.opens()
