@@ -238,7 +238,7 @@ class _Judge:
         return decision
 
     def _withdraw(self, id: str, since: int) -> None:
-        """A person approved the call, so the rules that request are satisfied."""
+        """A person approved the call, so the rules that asked are satisfied."""
         of_call = [found for found in self._found if found.tool_call_id == id and found.seq >= since]
         approved = [found for found in of_call if found.action == "request_approval"]
         self._found = [f for f in self._found if f not in approved]
