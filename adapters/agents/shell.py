@@ -16,10 +16,9 @@ import msgspec
 from proctor.policies import events as ev
 from proctor.policies.errors import UnjudgeableLineError, os_words
 from proctor.policies.events.calls import ToolCall, same_input
-from proctor.policies.events.run_context import Capabilities, Tool
+from proctor.policies.events.run_context import Capabilities
 from proctor.policies.policy import Allow, Policy, members_of
 from proctor.policies.shell.parser import parse_line
-from proctor.policies.shell.program_options import SYNONYMS
 from proctor.policies.shell.programs import LinePart
 from proctor.policies.shell.words import DYNAMIC
 from proctor.supervisor.errors import UsageError
@@ -27,6 +26,7 @@ from proctor.supervisor.ports.adapter import Gate, GateAnswer, Launch, LaunchOpt
 
 from ..kit.call_book import outcome_of
 from ..kit.client_process import Workspace
+from ..kit.client_tools import PROGRAMS
 from ..kit.gate import EventStream
 from ..kit.launch_options import options_for
 from ..kit.process_tree import end_orphans
@@ -166,7 +166,7 @@ class ShellAdapter:
             deny_ends_turn=True,
             cancel_kills_children=True,
             compiles=(f"allow {DYNAMIC}",),
-            mostly=tuple(Tool(name=name, synonyms=names) for name, names in SYNONYMS.items()),
+            mostly=PROGRAMS,
             **self._workspace.described(),
         )
 

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from proctor.policies.events import Event, RunStarted, ToolCallRequested, ToolCallStarted
 from proctor.policies.events.run_context import Capabilities, Tool, recorded, tool
+from proctor.policies.shell.program_options import SYNONYMS
 from proctor.policies.values.globs import matcher
 
 from . import function_tools
@@ -372,7 +373,9 @@ HOOKED: Final[dict[str, tuple[Tool, ...]]] = {
     ),
 }
 """The tools of clients, as their hooks name them."""
-AGENTS: Final[dict[str, tuple[Tool, ...]]] = {**HOOKED, **CLIENTS}
+PROGRAMS: Final = tuple(Tool(name=name, synonyms=names) for name, names in SYNONYMS.items())
+"""The programs of a command line that have several names, as tools."""
+AGENTS: Final[dict[str, tuple[Tool, ...]]] = {**HOOKED, **CLIENTS, "shell": PROGRAMS}
 """The tools of every known agent: as its hooks name them if it has no adapter."""
 _IN_BACKGROUND: Final = ("run_in_background", "is_background", "background", "detach")
 """Inputs of commands and subagents with which their call returns at once."""

@@ -7,7 +7,8 @@ import anyio
 import pytest
 
 from proctor.adapters import ShellAdapter
-from proctor.policies import Allow, Deny, Policy, ToolCall
+from proctor.adapters.kit.client_tools import recorded_tools
+from proctor.policies import Allow, Deny, Policy, ToolCall, compile_policy
 from proctor.policies.events import RunCompleted, RunFailed, ToolCallCompleted, ToolCallFailed
 from proctor.supervisor import Adapter, GateAnswer, ProviderError, ProviderUnavailableError, UsageError, run_once
 from proctor.supervisor.testing.adapter_fixture import Drive, Driven
@@ -64,11 +65,15 @@ async def test_if_any_part_is_denied_nothing_runs(tmp_path: Path, line: str) -> 
     *(("apt", "apt-get remove x"), ("grm", "rm b")),
 ])  # fmt: skip
 async def test_a_program_is_denied_by_its_other_names(tmp_path: Path, denied: str, line: str) -> None:
+    """Live and from the log."""
     policy = Policy(name="p", on_violation="deny", tool_rules=[Deny([denied])])
     with pytest.raises(ProviderError) as raised:
         await run_once(ShellAdapter(cwd=tmp_path), line, policies=[policy])
+    events = raised.value.partial.events
+    monitor = compile_policy(policy, tools=recorded_tools(events)).monitor()
 
     assert raised.value.details["code"] == "refused"
+    assert monitor.propose(ToolCall(id="c", name=line.split()[0], input={})).action == "deny"
 
 
 async def test_the_whole_line_can_be_denied(tmp_path: Path) -> None:
