@@ -100,8 +100,11 @@ def _expected(call: Mapping[str, Any], earlier: Mapping[str, Any] | None) -> dic
     texts = [event["user_message"] for event in call.get("before", ()) if "user_message" in event]
     if texts:
         found["user"] = "\n".join(texts)
-    if earlier is not None and call.get("turn") == earlier.get("turn"):
+    turns = call.get("turn", 1) - (earlier.get("turn", 1) if earlier is not None else 0)
+    if turns == 0:
         found["same_turn"] = True
+    elif turns > 1:
+        found["turns_without_calls"] = turns - 1
     if call["outcome"] == "failed":
         found["error"] = "failed"
     elif call["outcome"] != "denied" and (call["outcome"] == "completed" or call.get("approval") == "granted"):

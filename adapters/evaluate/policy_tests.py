@@ -47,7 +47,8 @@ class ExpectedCall(Record, frozen=True):
 
     An allowed call returns `result`, or fails with `error`. A call that waits for a person is approved if it has one
     of the two, else declined. `user` is what the user wrote since the call before, `used` what the agent used,
-    `after_s` the seconds that passed; `same_turn`: the same turn of the model asks for it.
+    `after_s` the seconds that passed, `turns_without_calls` how many turns of the model asked for nothing;
+    `same_turn`: the same turn as for the call before asks for it.
     """
 
     tool: Name
@@ -55,6 +56,7 @@ class ExpectedCall(Record, frozen=True):
     user: str | None = None
     used: UsedBefore | None = None
     after_s: Amount = 0
+    turns_without_calls: Natural = 0
     same_turn: bool = False
     result: Any = msgspec.UNSET
     error: Any = msgspec.UNSET
@@ -73,6 +75,8 @@ class ExpectedCall(Record, frozen=True):
         elif self.ended and self.expect in ("deny", "cancel"):
             key = "error" if self.result is msgspec.UNSET else "result"
             yield (key,), f"a denied call has no `{key}`"
+        if self.same_turn and self.turns_without_calls:
+            yield ("turns_without_calls",), "no turn is between two calls of the same turn"
 
 
 class PolicyTest(Record, frozen=True):
@@ -327,7 +331,7 @@ def _add_before(log: TraceLog, call: ExpectedCall, at: datetime) -> None:
     if call.user is not None:
         log.add(ev.MessageSent, at=at, content=call.user)
     if not call.same_turn:
-        log.enter_turn(log.turn + 1, at)
+        log.enter_turn(log.turn + call.turns_without_calls + 1, at)
     if call.used is not None:
         log.add(ev.TokenUsageUpdated, at=at, **msgspec.structs.asdict(call.used))
 

@@ -148,6 +148,7 @@ OUTSIDE = (
             "calls: [{tool: x}, {tool: x}, {tool: x}, {tool: x, same_turn: true},"
             " {tool: x, expect: cancel, rules: [max_turns]}]",
         ),
+        (LIMITS, "calls: [{tool: x}, {tool: x, turns_without_calls: 2, expect: cancel, rules: [max_turns]}]"),
         (
             f"{{name: own, on_violation: deny, rules: [{REFUND}]}}",
             "calls: [{tool: refund, expect: deny}, {tool: refund, user: a refund please}]",
@@ -181,6 +182,7 @@ X = "calls: [{tool: x}]"
     ("{name: a, limts: {}}", f"{{name: a, {X}}}", "1:22: error: unknown key `limts`"),
     ("org.yaml", "", "2:8: error: there are no tests"),
     ("org.yaml", f"{{name: a, agent: clade, {X}}}", "2:26: error: the tools of"),
+    ("org.yaml", "{name: a, calls: [x, {tool: x, same_turn: true, turns_without_calls: 1}]}", "2:78: error: no turn"),
     ("org.yaml", "{name: a, calls: [{tool: x, same_turn: true}]}", "2:48: error: there is no"),
     ("org.yaml", "{name: a}", "2:9: error: the test expects nothing"),
     ("org.yaml", "{name: a, calls: [{tool: x, expect: no}]}", "2:45: error: expected `allow`"),

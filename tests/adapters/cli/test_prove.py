@@ -207,6 +207,19 @@ rules: [{type: precondition, tool: pay, requires: [{turns_gte: 2}]}]
     assert (nowhere.code, "there is no folder `gone`" in nowhere.err) == (2, True)
 
 
+def test_turns_without_a_call_are_in_the_test_that_is_written(cli: Any, place: Path) -> None:
+    """The call would be denied earlier."""
+    place.joinpath("late.yaml").write_text("""\
+name: late
+on_violation: deny
+rules: [{type: precondition, tool: pay, requires: [{turns_gte: 2}]}]
+""")
+    found = cli("prove", "late.yaml", "--reach", "pay", "--write-test", "found.yaml")
+
+    assert (found.code, "not written" in found.err) == (1, False)
+    assert cli("test", "found.yaml").out == "1 passed\n"
+
+
 def test_the_calls_of_one_turn_are_written_as_a_test_of_one_turn(cli: Any, place: Path) -> None:
     """In a turn of its own, the second call would be allowed."""
     place.joinpath("asks.yaml").write_text("""\
