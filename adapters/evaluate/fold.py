@@ -16,7 +16,7 @@ from ..kit.client_tools import recorded_tools
 
 
 class Explained(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The judgement at one event: a call's `decision`, or the `violations` of something that happened."""
+    """The judgement at one event: a call's `decision`, and the other `violations` by what happened."""
 
     seq: int
     event: str
@@ -111,9 +111,11 @@ class Refold:
         violations = () if isinstance(event, ev.PolicyViolated | ev.BudgetWarned) else self.monitor.observe(event)
         if isinstance(event, ev.ToolApprovalGranted) and event.tool_call_id in calls:
             before = self._proposed(calls[event.tool_call_id], event.at)
-        if before is not None:
-            return Explained(seq=event.seq, event=event.type, decision=before)
-        return Explained(seq=event.seq, event=event.type, violations=tuple(violations)) if violations else None
+        decided = {(each.policy, each.rule) for each in before.violations} if before is not None else set()
+        others = tuple(each for each in violations if (each.policy, each.rule) not in decided)
+        if before is None and not others:
+            return None
+        return Explained(seq=event.seq, event=event.type, decision=before, violations=others)
 
     def copy(self) -> Monitor:
         """A monitor in this state, to ask what would be without changing what follows."""

@@ -375,9 +375,8 @@ def _compiled(was: Recorded) -> CompiledPolicy:
 
 def _stopped(item: Explained) -> bool:
     """Whether its action is more than a warning."""
-    if item.decision is None:
-        return any(found.action != "warn" for found in item.violations)
-    return item.decision.action not in ALLOWING
+    stopped = item.decision is not None and item.decision.action not in ALLOWING
+    return stopped or any(found.action != "warn" for found in item.violations)
 
 
 def _show_end(last: Event) -> None:
@@ -400,23 +399,23 @@ def _show(item: Explained) -> None:
     def show(text: str, style: str = "") -> None:
         echo_hanging(out, Text(f"  {escape_control(text)}", style), 2)
 
-    if item.decision is None:
-        out.print(f"event {item.seq}  {item.event}", style="bold")
-        for found in item.violations:
-            name = rule_name(found.policy, found.rule)
-            show(f"{name}: {found.action}, {found.message}", "red")
-        return
     decision = item.decision
-    style = "green" if decision.action in ALLOWING else "red"
-    named = f"{escape_control(decision.tool_name)} ({escape_control(decision.tool_call_id)})"
-    out.print(f"event {item.seq}  {named}: ", style="bold", end="")
-    out.print(decision.action, style=f"bold {style}")
-    show(f"input {encoded(decision.tool_input)}", "dim")
-    for step in decision.explain().splitlines()[1:]:
-        show(step.strip())
-    for found in decision.violations:
-        if expected := found.details.get("expected"):
-            show(f"{found.rule} expected {expected}", "dim")
+    if decision is None:
+        out.print(f"event {item.seq}  {item.event}", style="bold")
+    else:
+        style = "green" if decision.action in ALLOWING else "red"
+        named = f"{escape_control(decision.tool_name)} ({escape_control(decision.tool_call_id)})"
+        out.print(f"event {item.seq}  {named}: ", style="bold", end="")
+        out.print(decision.action, style=f"bold {style}")
+        show(f"input {encoded(decision.tool_input)}", "dim")
+        for step in decision.explain().splitlines()[1:]:
+            show(step.strip())
+        for found in decision.violations:
+            if expected := found.details.get("expected"):
+                show(f"{found.rule} expected {expected}", "dim")
+    for found in item.violations:
+        name = rule_name(found.policy, found.rule)
+        show(f"{name}: {found.action}, {found.message}", "red")
 
 
 @click.command()

@@ -162,6 +162,20 @@ def test_a_call_requested_after_its_time_is_denied(make_session: MakeSession, po
     assert explanation.decision.action == "deny"
 
 
+def test_a_limit_that_only_warns_when_a_call_is_requested_is_explained(
+    make_session: MakeSession, policy: Compile
+) -> None:
+    """It is no part of the decision, and has no other event."""
+    limited = policy(NO_BASH, limits={"max_duration_ms": {"max": 900, "action": "warn"}})
+    session = make_session(
+        {"type": "run_started", "at": "2026-01-01T00:00:00Z"}, {**ASK, "at": "2026-01-01T00:00:01Z"}
+    )
+    [step] = explained(limited, session.events, RunContext())
+
+    assert [each.rule for each in step.decision.violations] == ["no-bash"]
+    assert [each.rule for each in step.violations] == ["max_duration_ms"]
+
+
 def test_a_session_is_not_idle_since_before_a_request(make_session: MakeSession, policy: Compile) -> None:
     """Also if the call is denied here and ran then."""
     limited = policy(NO_BASH, limits={"max_idle_ms": {"max": 5000, "action": "deny"}})
