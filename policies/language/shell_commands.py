@@ -135,9 +135,8 @@ class NamedCommand:
             return True
         if self.name.casefold() not in called and not _may_be_file(self.name, name):
             return False
-        given = (name, *in_full(self.name, given[1:]))
         wanted = [*in_full(self.name, self._written.others)]
-        if not _may_follow(self.name, given[1:], wanted):
+        if not _may_follow(self.name, in_full(self.name, given[1:]), wanted):
             return False
         if not self.options or None in given:
             return True

@@ -428,6 +428,8 @@ def test_a_setting_of_git_that_runs_nothing_is_no_other_command() -> None:
     assert push.reach("git -c color.ui=never push")
     assert push.reach("git -c alias.p=push p")
     assert push.reach("python x.py git -c alias.p=push p")
+    assert NamedCommands("git -c").reach("git -c color.ui=never status")
+    assert not NamedCommands("git -c").reach("git status")
 
 
 READ = [
