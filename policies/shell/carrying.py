@@ -24,6 +24,7 @@ class Carries(msgspec.Struct, frozen=True, kw_only=True):
         harmless: a regular expression of the options that carry nothing; what it does not match may carry something.
         interactive: whether it reads commands from its input where it is given no words.
         written: whether a word that the shell works out carries nothing.
+        passing: whether what stands behind `--` is another program's, and `--` no option's value.
     """
 
     letters: str = ""
@@ -34,6 +35,7 @@ class Carries(msgspec.Struct, frozen=True, kw_only=True):
     harmless: str = ""
     interactive: bool = False
     written: bool = False
+    passing: bool = False
 
 
 def harmless(text: str) -> str:
@@ -292,13 +294,16 @@ _CARRYING = {
     "clang-tidy": Carries(
         words="@.*",
         long="--load -load --plugins -plugins",
+        passing=True,
         harmless=r"--?(checks|fix|fix-errors|fix-notes|format-style|header-filter|line-filter|list-checks|p|quiet|system-headers"
         r"|warnings-as-errors|use-color|version|help|dump-config|explain-config|export-fixes)(=.*)?",
     ),
     "cmake": Carries(words=rf"--|(?!({_CMAKE_DATA})\Z)(-D)?\w+(:\w+)?=.*"),
+    "cargo": Carries(passing=True),
     "npm": Carries(
         letters="c",
         long="--call",
+        passing=True,
         harmless=r"-[DSgsfwyEOv]|--(save|save-(dev|exact|optional|peer|prod)|global|prefix|silent|verbose|no-audit|no-fund|force"
         r"|legacy-peer-deps|dry-run|omit|include|production|workspaces?|if-present|tag|access|json|depth|all|yes"
         r"|prefer-offline|offline|ignore-scripts|loglevel|quiet|no-save|no-package-lock|package-lock-only|fix|audit-level"
@@ -355,13 +360,21 @@ def carries(options: Carries, arguments: Sequence[Word]) -> bool:
     for n, word in enumerate(arguments):
         is_cluster = options.cluster and n == 0
         if not word.texts:
-            if is_cluster or (not options.written and (word.could_be_option() or _may_name(options, word))):
+            if is_cluster or (word.could_be_option() and not options.written) or _may_name(options, word):
                 return True
         elif word.text == "--" and not re.fullmatch(options.words, "--"):
-            return False
+            if not _expects_value(options, arguments[:n]):
+                return False
         elif any(_may_carry(options, f"-{t.removeprefix('-')}" if is_cluster else t) for t in word.texts):
             return True
     return False
+
+
+def _expects_value(options: Carries, before: Sequence[Word]) -> bool:
+    """Whether the last of these words may be an option with `--` for its value: `wget -O -- -e x`."""
+    if options.passing or not before:
+        return False
+    return before[-1].could_be_option() or (options.cluster and len(before) == 1)
 
 
 def _may_name(options: Carries, word: Word) -> bool:

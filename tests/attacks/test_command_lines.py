@@ -473,6 +473,8 @@ READ = [
     ("f() { make -j$(nproc); }; f", ["make", "nproc", "f"]),
     ("set -- $(nproc)", ["set", "nproc"]),
     ("awk '/^[[:space:]]*[^]\"|a]/ { print $1 \"|\" }' f", ["awk"]),
+    ("cargo clippy -q -- -D warnings", ["cargo"]), ("npm test --silent -- --coverage", ["npm"]),
+    ("git log --oneline -- f", ["git"]), ("git checkout -q -- .", ["git"]), ("rm -f -- -x", ["rm"]),
     ("uv -v sync", ["uv"]), ("cargo -q build", ["cargo"]), ("mise exec -- npm test", ["mise", "npm"]),
     ("python -m trace --count -s x.py", ["python", "python"]),
     ("find src -exec gcc -c {} \\;", ["find", "gcc"]), ("pytest \"$PWD\"", ["pytest"]),
