@@ -9,7 +9,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import msgspec
 
-from .json_values import name_numbers
+from .json_values import is_finite, name_numbers
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -69,7 +69,9 @@ def to_jsonable(value: Any) -> Any:
     """The value as JSON would have it; what has no such form becomes text, whatever an object of others raises."""
     try:
         line = isolated(msgspec.json.encode, value, enc_hook=as_data)
-        return isolated(name_numbers, value, as_data) if b"null" in line else msgspec.json.decode(line)
+        if b"null" in line and not isolated(is_finite, value, as_data):
+            return isolated(name_numbers, value, as_data)
+        return msgspec.json.decode(line)
     except Exception:
         return error_text(value)
 
