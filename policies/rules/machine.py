@@ -82,6 +82,8 @@ def captured(regex: Regex, output: ToolReturn) -> Iterator[str]:
 STARTED = "started"
 LOOSE: Final = object()
 """The key of the loose fingerprint in a call's memo."""
+COMPARABLE: Final = object()
+"""The same for its input without secrets."""
 
 NO_ANSWERS: Mapping[str, Any] = MappingProxyType({})
 """For a call without asynchronous checks."""
@@ -161,8 +163,12 @@ class EvaluatedCall(msgspec.Struct, gc=False):
     def comparable(self) -> Any:
         """The input to compare with other calls', as a replay has it: of the event, which has no secrets."""
         redact = self.memory.redact
-        given = self.given if redact is None else redact(self.given)
-        return self.input if given is self.given else self.memory.tools.input(self.name, given)
+        if redact is None:
+            return self.input
+        if COMPARABLE not in self.memo:
+            given = redact(self.given)
+            self.memo[COMPARABLE] = self.input if given is self.given else self.memory.tools.input(self.name, given)
+        return self.memo[COMPARABLE]
 
     def outputs(self, ref: OutputRef) -> SeenValues:
         """The outputs of earlier successful calls."""
