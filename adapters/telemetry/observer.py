@@ -348,6 +348,7 @@ END_S = 3.0
 """How many seconds the end waits for a collector, unless OTEL_EXPORTER_OTLP_TIMEOUT says."""
 _RETRIES = "opentelemetry.exporter.otlp.proto.http"
 """The logger of failed attempts, a line each; of them all, one line at the end is enough."""
+_ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 _COLLECTOR = "http://localhost:4318"
 
 
@@ -383,7 +384,7 @@ def exported(warn: Callable[[str], None]) -> Iterator[OpenTelemetry]:
     finally:
         context.detach(token)
         if not _flush(traces.shutdown, meters.shutdown):
-            collector = os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT") or _COLLECTOR
+            collector = next(filter(None, map(os.environ.get, _ENDPOINTS)), _COLLECTOR)
             warn(f"the telemetry collector at {collector} does not answer; spans and metrics are missing there")
 
 

@@ -110,7 +110,8 @@ def test_a_collector_that_does_not_answer_harms_no_run(tmp_path: Path) -> None:
     assert "Traceback" not in ran.stderr
 
 
-def test_of_a_collector_that_is_not_there_one_line_is_printed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("names", [("",), ("TRACES_", "METRICS_")])
+def test_of_a_collector_that_is_not_there_one_line_is_printed(tmp_path: Path, names: tuple[str, ...]) -> None:
     """Not one for each attempt of OpenTelemetry's to reach it."""
     (tmp_path / "agent.yaml").write_text("name: agent\nsteps: [{say: done}]\n")
     gone = loopback.Server(loopback.Exchange.hold)
@@ -118,7 +119,7 @@ def test_of_a_collector_that_is_not_there_one_line_is_printed(tmp_path: Path) ->
     ran = proctor(
         *("run", "--otel", "--adapter", "scripted", "--set", "script=agent.yaml", "go", "--json"),
         folder=tmp_path,
-        OTEL_EXPORTER_OTLP_ENDPOINT=gone.url,
+        **{f"OTEL_EXPORTER_OTLP_{name}ENDPOINT": gone.url for name in names},
     )
 
     assert ran.returncode == 0, ran.stderr
