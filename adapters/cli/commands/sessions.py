@@ -369,9 +369,9 @@ def _note_left_out(found: Suggestion, denied: Mapping[str, str]) -> None:
     if found.dropped:
         note(f"left out: {len(found.dropped)}; the policy says why")
     for id, why in itertools.islice(denied.items(), SHOWN):
-        note(f"not allowed, though learnt from: session `{id}`: {why}")
+        note(f"not allowed, though learned from: session `{id}`: {why}")
     if len(denied) > SHOWN:
-        note(f"not allowed, though learnt from: {len(denied) - SHOWN:,} more sessions")
+        note(f"not allowed, though learned from: {len(denied) - SHOWN:,} more sessions")
 
 
 def _denied(found: Suggestion, recorded: Sequence[TraceSession]) -> dict[str, str]:

@@ -135,7 +135,7 @@ def test_a_session_that_is_denied_although_it_was_learnt_from_is_named(cli: Any,
 
     ids = ["line", "pattern", "alone"]
     assert [*answer.lines[0]["denied"]] == ids
-    assert [text.split("`")[1] for text in answer.err.splitlines() if "learnt from" in text] == ids
+    assert [text.split("`")[1] for text in answer.err.splitlines() if "learned from" in text] == ids
     evaluated = cli("eval", "--policy", "policy.yaml", "sessions.jsonl", "--json").lines
     assert [each["session"] for each in evaluated if not each["passed"]] == ids
     text = place.joinpath("policy.yaml").read_text()
