@@ -151,11 +151,15 @@ class NamedCommand:
         )
 
 
+_EXPANDED = re.compile(r"(?:~|.*[$`)}])[^/]*(?=/)", re.DOTALL)
+"""The folders of a path that only the shell knows: `~`, `$D`."""
+
+
 def _may_be_file(named: str, given: str) -> bool:
     """Whether two paths may name the same file, from different folders: one ends with the other."""
-    named, given = named.casefold(), given.casefold()
     if "/" not in named or "/" not in given:
         return False
+    named, given = (_EXPANDED.sub("", path.casefold()) for path in (named, given))
     paths = ([name for name in normpath(path).split("/") if name not in ("", ".", "..")] for path in (named, given))
     shorter, longer = sorted(paths, key=len)
     return bool(shorter) and longer[-len(shorter) :] == shorter
