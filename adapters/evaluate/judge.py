@@ -158,7 +158,8 @@ class _Judge:
     """One session being evaluated. A call that breaks a rule breaks it once, though it was requested and ran.
 
     `_seen` are the rules that the calls known by their ids have broken; an id that is used again, in this run or a
-    later one, is another call. `_held` are the calls that wait for a person, each with the `seq` at which it began.
+    later one, is another call, also if the call that was requested under it never ran (`_unstarted`). `_held` are the
+    calls that wait for a person, each with the `seq` at which it began.
     """
 
     def __init__(self, compiled: CompiledPolicy, session: TraceSession, context: RunContext) -> None:
@@ -169,6 +170,7 @@ class _Judge:
         self._found: list[ViolationRecord] = []
         self._seen: defaultdict[str, set[tuple[str, str]]] = defaultdict(set)
         self._over: set[str] = set()
+        self._unstarted: set[str] = set()
         self._held: dict[str, tuple[ToolCall, bool, int]] = {}
         self._never_ran = _never_ran(session)
         self._decisions: list[DecisionRecord] = []
@@ -197,12 +199,16 @@ class _Judge:
             case ev.RunStarted():
                 self._seen.clear()
                 self._over.clear()
+                self._unstarted.clear()
                 self._held.clear()
             case ev.ToolCallRequested(tool_call_id=id) | ev.ToolCallStarted(tool_call_id=id) if id in self._over:
                 self._seen.pop(id, None)
                 self._over.discard(id)
             case ev.ToolCallRequested(tool_call_id=id) if id in self._monitor.calls.session.denied:
                 self._seen.pop(id, None)
+            case ev.ToolCallStarted(tool_call_id=id) if id in self._unstarted:
+                self._seen.pop(id, None)
+                self._unstarted.discard(id)
             case ev.ToolCallCompleted(tool_call_id=id) | ev.ToolCallFailed(tool_call_id=id):
                 self._over.add(id)
             case ev.ToolCallDenied(tool_call_id=id):
@@ -211,6 +217,7 @@ class _Judge:
     def _requested(self, event: ev.ToolCallRequested) -> None:
         call = call_of(event)
         ran = event.seq not in self._never_ran
+        (self._unstarted.discard if ran else self._unstarted.add)(call.id)
         late = self._monitor.tick(ev.at_ms(event.at)) if event.at is not None else []
         decision = self._propose(call, ran=ran)
         late += self._monitor.observe(event)
@@ -290,15 +297,16 @@ def _never_ran(session: TraceSession) -> set[int]:
                     found.add(seq)
             case ev.ToolCallStarted(tool_call_id=id):
                 request = open.pop(id, None)
-                if request is not None and not _is_start_of(request, event):
+                if request is not None and not _may_be(request.tool_name, request.turn, event):
                     found.add(request.seq)
     return found | {request.seq for id, request in open.items() if id in starts}
 
 
-def _is_start_of(requested: ev.ToolCallRequested, started: ev.ToolCallStarted) -> bool:
-    """Whether a start under a request's id may be that call's: a person or a rule may have changed its input."""
-    same_turn = requested.turn == started.turn or not (requested.turn and started.turn)
-    return requested.tool_name == started.tool_name and same_turn
+def _may_be(name: str, turn: int, event: ev.ToolCallRequested | ev.ToolCallStarted) -> bool:
+    """Whether an event under a requested call's id may be of that call: a person or a rule may have changed its
+    input.
+    """
+    return event.tool_name == name and (event.turn == turn or not (event.turn and turn))
 
 
 def unjudged(compiled: CompiledPolicy, context: RunContext) -> list[ViolationRecord]:
@@ -434,6 +442,7 @@ class CalledTools:
 
 
 _LONGEST = 40
+NEVER_RAN = "never ran"
 _encoder = msgspec.json.Encoder()
 
 
@@ -445,6 +454,7 @@ class CallLine(msgspec.Struct, kw_only=True):
     id: str
     name: str
     input: dict[str, Any]
+    turn: int = 0
     fate: str = ""
 
     @property
@@ -463,16 +473,18 @@ def call_lines(events: list[ev.Event]) -> list[CallLine]:
             open.clear()
         elif isinstance(event, ev.ToolCallRequested | ev.ToolCallStarted):
             line = open.get(event.tool_call_id)
-            if line is None or (line.fate == "denied" and isinstance(event, ev.ToolCallRequested)):
+            again = line is not None and line.fate == "denied" and isinstance(event, ev.ToolCallRequested)
+            if line is None or again or (line.fate == NEVER_RAN and not _may_be(line.name, line.turn, event)):
                 line = open[event.tool_call_id] = CallLine(
                     position=len(lines) + 1,
                     seq=event.seq,
                     id=event.tool_call_id,
                     name=event.tool_name,
                     input=event.tool_input,
+                    turn=event.turn,
                 )
                 lines.append(line)
-            line.fate = "never ran" if isinstance(event, ev.ToolCallRequested) else ""
+            line.fate = NEVER_RAN if isinstance(event, ev.ToolCallRequested) else ""
             line.input = event.tool_input
         elif isinstance(event, ev.ToolCallDenied) and event.tool_call_id in open:
             open[event.tool_call_id].fate = "denied"

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proctor.adapters.evaluate.judge import judge_session
+from proctor.adapters.evaluate.judge import ViolationRecord, by_call, call_lines, judge_session
 from proctor.adapters.traces import FORMATS, TraceError, TraceSession, read_sessions
 from proctor.policies import compile_policy, parse_policies
 from proctor.policies import events as ev
@@ -96,10 +96,15 @@ def test_a_call_without_a_result_never_ran_also_if_a_later_one_has_its_id(read_o
     """In a later turn, or of another tool, it is another call."""
     other, last = {**CALL, "turn": 2}, {**CALL, **later}
     session = read_one({"id": "s", "events": [CALL, RESULT, other, last, {**RESULT, "turn": last["turn"]}]})
-    rule = {"type": "count", "tool": ["read", "write"], "max": 2}
-    report = judge_session(compile_policy(*parse_policies({"name": "p", "rules": [rule]})), session)
+    lines = call_lines(session.events)
 
-    assert report.violations == []
+    def violations(rule: dict[str, Any]) -> list[ViolationRecord]:
+        compiled = compile_policy(*parse_policies({"name": "p", "rules": [rule]}))
+        return judge_session(compiled, session).violations
+
+    assert violations({"type": "count", "tool": ["read", "write"], "max": 2}) == []
+    assert sorted(by_call(violations({"type": "blocklist", "tools": ["*"]}), lines)) == [1, 2, 3]
+    assert [(line.name, line.fate) for line in lines] == [("read", ""), ("read", "never ran"), (last["name"], "")]
 
 
 def test_items_of_unknown_types_are_kept(read_one: Callable[..., TraceSession]) -> None:
