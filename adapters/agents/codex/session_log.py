@@ -285,8 +285,12 @@ class _Reader:
         name, given = self._calls.get(call_id, ("", {}))
         if failed and exit_code is not None:
             output = {"exit_code": exit_code, "output": output}
-        elif not failed and name == "apply_patch" and "changes" in given:
-            output = {"changes": [change["path"] for change in given["changes"]]}
+        elif not failed and name == "apply_patch":
+            match given:
+                case {"changes": [*changes]} if all(
+                    isinstance(change, dict) and "path" in change for change in changes
+                ):
+                    output = {"changes": [change["path"] for change in changes]}
         unfinished = unfinished or name in RETURN_AT_ONCE
         ended: dict[str, Any] = {"failed": failed, "refused": refused, "unfinished": unfinished}
         self.log.end_call(call_id, name, output, at=line.timestamp, **ended)

@@ -310,6 +310,21 @@ def test_a_command_that_the_client_takes_for_a_patch_is_one(
     assert call.tool_input == {"changes": [{"path": "/w/a", "kind": "add", "diff": "x\n"}]}
 
 
+@pytest.mark.parametrize("changes", [1, [1], [{}], "ab"])
+def test_changes_that_a_model_writes_in_place_of_a_patch_are_no_error(read_one: Any, changes: Any) -> None:
+    """The client refuses the call, and the session is read on."""
+    refusal = "failed to parse function arguments: missing field `input`"
+    session = read_one(
+        META,
+        called("apply_patch", "c", json.dumps({"changes": changes})),
+        line("response_item", type="function_call_output", call_id="c", output=refusal),
+        line("response_item", type="message", role="assistant", content=[{"type": "output_text", "text": "hm"}]),
+    )
+
+    assert [event.content for event in session.events if isinstance(event, ev.MessageReceived)] == ["hm"]
+    assert not [event for event in session.events if isinstance(event, ev.ToolCallCompleted)]
+
+
 def test_a_call_of_the_clients_own_server_has_its_name_of_a_live_run(read_one: Callable[..., TraceSession]) -> None:
     item = {"type": "McpToolCall", "id": "c", "status": "completed", "server": "codex", "tool": "read_mcp_resource"}
     session = read_one(
