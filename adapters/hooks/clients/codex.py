@@ -62,8 +62,9 @@ def read(data: bytes) -> messages.HookInput:
     """Parse a hook's input. Raises EventError for anything else."""
     message = messages.decoded(data, _Input, CODEX)
     tool_input = messages.as_object(message.tool_input)
-    if message.tool_name == "apply_patch" and isinstance(patch := tool_input.get("command"), str):
-        tool_input = {**tool_input, "changes": certain_changes_of(patch)}
+    if message.tool_name == "apply_patch":
+        patch = tool_input.get("command")
+        tool_input = {**tool_input, "changes": certain_changes_of(patch) if isinstance(patch, str) else []}
     result = message.tool_response
     if EVENTS.get(message.event) in ("call", "completed") and message.tool_name == "Bash":
         folder = _folder(message)

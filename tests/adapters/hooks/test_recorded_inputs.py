@@ -537,6 +537,17 @@ def test_a_command_of_codex_has_succeeded_if_its_log_says_so(
         assert (outcome.tool_output, outcome.unfinished) == ("a", end == "unknown")
 
 
+@pytest.mark.parametrize("event", ["PreToolUse", "PostToolUse"])
+@pytest.mark.parametrize("changes", [1, [1], [{"path": "elsewhere"}]])
+def test_the_changes_of_a_codex_patch_are_those_of_its_text(event: str, changes: Any) -> None:
+    """None of what stands beside it, or in its place."""
+    given = {"tool_name": "apply_patch", "tool_use_id": "c", "tool_input": {"changes": changes}, "tool_response": "a"}
+    hook = {"session_id": "s", "hook_event_name": event, "cwd": "/w", **given}
+    read = CLIENTS["codex"].read(json.dumps(hook).encode())
+
+    assert (read.tool_input["changes"], read.tool_response) == ([], "a")
+
+
 def test_each_line_of_codexs_log_is_read_once(tmp_path: Path) -> None:
     """However long the session is, a command costs the same. The client may write its log anew."""
     log = tmp_path / "rollout.jsonl"
