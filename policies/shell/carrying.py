@@ -377,9 +377,15 @@ def _expects_value(options: Carries, before: Sequence[Word]) -> bool:
     return before[-1].could_be_option() or (options.cluster and len(before) == 1)
 
 
+_PLAIN = re.compile("[a-z-]+")
+
+
 def _may_name(options: Carries, word: Word) -> bool:
     """Whether an expanded word that is no option may carry something, by its known ends: `~/../../dev/stdin`."""
-    return any(re.fullmatch(options.words, f"{word.start}{path}{word.end}", re.DOTALL) for path in ("", "/x.lua"))
+    if not options.written and word.could_be(*filter(_PLAIN.fullmatch, options.words.split("|"))):
+        return True
+    file = "/x.lua" if word.start[:1] in ("/", ".") else "x.lua"
+    return any(re.fullmatch(options.words, f"{word.start}{rest}{word.end}", re.DOTALL) for rest in ("", file))
 
 
 def _may_carry(options: Carries, text: str) -> bool:

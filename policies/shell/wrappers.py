@@ -10,7 +10,7 @@ from typing import TypeAlias
 import msgspec
 
 from .builtins import SET_OPTIONS, changes_program_meaning
-from .words import UNSEEN, Shell, Word, literal
+from .words import ANYTHING, UNSEEN, Shell, Word, literal
 
 
 class Nested(msgspec.Struct, frozen=True, kw_only=True):
@@ -232,7 +232,8 @@ def _found_by(arguments: Sequence[Word]) -> Word:
     at = next((n for n, w in enumerate(arguments) if w.text is None or w.text.startswith(("-", "(", "!"))), None)
     if at != 1 or any("files0" in (word.text or "files0") for word in arguments):
         return UNSEEN
-    return Word("{}", None, start=arguments[0].text or "", single=False)
+    start = arguments[0].text or ""
+    return Word("{}", None, shape=re.escape(start) + ANYTHING, start=start, single=False)
 
 
 def _is_plus(before: Word, word: Word) -> bool:
