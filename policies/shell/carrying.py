@@ -102,7 +102,7 @@ _HARMLESS: Mapping[str, str] = {
     "only-matching pcre2 pretty quiet regexp replace search-zip sort sortr stats text trim type type-not type-list "
     "type-add threads unrestricted vimgrep with-filename filename word-regexp line-regexp invert-match passthru "
     "null null-data follow one-file-system messages mmap encoding binary crlf debug trace version help file",
-    "fd fdfind": "HIsiagFlLp0quhVu1 dtEeScjoC= hidden ignore ignore-vcs unrestricted case-sensitive ignore-case glob "
+    "fd": "HIsiagFlLp0quhVu1 dtEeScjoC= hidden ignore ignore-vcs unrestricted case-sensitive ignore-case glob "
     "regex fixed-strings absolute-path list-details follow full-path print0 max-depth min-depth exact-depth exclude "
     "prune type extension size changed-within changed-before owner format max-results quiet show-errors "
     "base-directory search-path strip-cwd-prefix one-file-system color threads help version and ignore-file "
@@ -189,7 +189,7 @@ _HARMLESS: Mapping[str, str] = {
     "colour hidden ignore ignore-dir depth column numbers group heading filename unrestricted all-types all-text "
     "search-zip stats silent nobreak break null help version skip-vcs-ignores follow type max-count match python js "
     "cc cpp java ruby perl php go rust html css",
-    "bat batcat": "pAnPfuhV lHrm= plain show-all number language highlight-line file-name diff diff-context tabs "
+    "bat": "pAnPfuhV lHrm= plain show-all number language highlight-line file-name diff diff-context tabs "
     "wrap color italic-text decorations paging theme list-themes style line-range list-languages unbuffered help "
     "version map-syntax terminal-width force-colorization",
     "ssh-keygen": "lqvyBeiRFpcHAkQL btCfNPmOEYnIVzZaGMrSTWJj=",
@@ -321,9 +321,7 @@ _CARRYING = {
         r"|purpose|ext|nameopt|hash|subject_hash|issuer_hash|email|alias|v|help|version|digest|hmac|rand|list|commands"
         r"|status|tlsextdebug|alpn|nbio|quiet|ign_eof|no_ign_eof|cert|des3|trustout|untrusted|trusted|partial_chain)",
     ),
-    **dict.fromkeys(
-        ("pytest", "py.test"), Carries(long="--pdb --pdbcls --trace --tx --px", words=f"@.*|.*addopts=.*|{_FED}")
-    ),
+    "pytest": Carries(long="--pdb --pdbcls --trace --tx --px", words=f"@.*|.*addopts=.*|{_FED}"),
     "sphinx-build": Carries(letters="DP", long="--define --pdb"),  # a setting names programs
     "patch": Carries(letters="e", long="--ed"),
     **dict.fromkeys(
