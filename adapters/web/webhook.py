@@ -39,11 +39,11 @@ def message_id(event: Event) -> str:
     return f"{event.session_id}.{event.seq}.{sha256(encode_event(event)).hexdigest()[:16]}"
 
 
-def enveloped(event: Event, store_id: str) -> bytes:
+def enveloped(event: Event, id: str, store_id: str) -> bytes:
     """An event as a CloudEvent, version 1.0, in its structured form; `subject` is the run."""
     envelope = {
         "specversion": "1.0",
-        "id": message_id(event),
+        "id": id,
         "source": f"/proctor/{store_id}",
         "type": f"proctor.{event.type}",
         "subject": event.run_id,
@@ -167,27 +167,28 @@ class Courier:
             return "skipped"
         self._too_old.over()
         self._refused = 0
-        body = enveloped(event, self._store_id)
+        id = message_id(event)
+        body = enveloped(event, id, self._store_id)
         tries = tenacity.AsyncRetrying(
             sleep=anyio.sleep,
             wait=tenacity.wait_random_exponential(multiplier=target.first_wait_s, max=target.longest_wait_s),
             retry=tenacity.retry_if_exception_type(_RetryError),
             stop=lambda state: self._enough(state, event),
-            before_sleep=lambda state: self._note_retry(state, event),
+            before_sleep=lambda state: self._note_retry(state, id),
             reraise=True,
         )
         try:
-            await tries(self._once, event, body)
+            await tries(self._once, id, body)
         except _RetryError as error:
-            self._log.error("webhook.skipped", event_id=message_id(event), type=event.type, why=str(error))
+            self._log.error("webhook.skipped", event_id=id, type=event.type, why=str(error))
             return "skipped"
         except _GoneError:
             self._log.error("webhook.gone", why="the receiver answered 410: nothing more is sent to it")
             return "gone"
         return "sent"
 
-    async def _once(self, event: Event, body: bytes) -> None:
-        target, id = self._target, message_id(event)
+    async def _once(self, id: str, body: bytes) -> None:
+        target = self._target
         headers = signed(target.key, id, body, round(datetime.now(UTC).timestamp()))
         try:
             with anyio.fail_after(target.timeout_s):
@@ -210,12 +211,10 @@ class Courier:
             return self._refused >= self._target.refusals
         return self._age_s(event) > self._target.oldest_s
 
-    def _note_retry(self, state: tenacity.RetryCallState, event: Event) -> None:
+    def _note_retry(self, state: tenacity.RetryCallState, id: str) -> None:
         if state.attempt_number in (1, 10, 100):
             error = state.outcome.exception() if state.outcome else None
-            self._log.warning(
-                "webhook.again", event_id=message_id(event), attempt=state.attempt_number, why=str(error)
-            )
+            self._log.warning("webhook.again", event_id=id, attempt=state.attempt_number, why=str(error))
 
     def _age_s(self, event: Event) -> float:
         return 0.0 if event.at is None else (datetime.now(UTC) - event.at).total_seconds()

@@ -20,7 +20,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from proctor.adapters.cli import main
 from proctor.adapters.stores import SQLiteStore
 from proctor.adapters.telemetry import OpenTelemetry
-from proctor.adapters.web.webhook import enveloped
+from proctor.adapters.web.webhook import enveloped, message_id
 from proctor.policies import RunContext, parse_policies
 from proctor.policies.events import EVENT_TYPES, TERMINAL, Event, encode_event
 from proctor.supervisor import KillSwitch, Publisher, Supervisor, cancel_for_approval, create_run, run_once
@@ -103,7 +103,9 @@ def test_webhook_messages_have_no_secret(planted_store: Planted) -> None:
     async def sent() -> list[bytes]:
         async with SQLiteStore(planted_store.path) as store:
             return [
-                enveloped(event, "id") for run in await store.runs() async for event in store.read(run.session_id)
+                enveloped(event, message_id(event), "id")
+                for run in await store.runs()
+                async for event in store.read(run.session_id)
             ]
 
     bodies = anyio.run(sent)
