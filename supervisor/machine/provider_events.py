@@ -47,12 +47,16 @@ class ProviderEvents:
             return
         if not isinstance(event, ev.Event):
             self._state.fail_adapter(f"reported a `{type(event).__name__}`, which is not an event")
-        elif (wrong := validation_error(event)) is not None:
+            return
+        wrong = validation_error(event)
+        if wrong is not None:
             self._state.fail_adapter(f"reported a `{event.type}` event whose {wrong}")
-        elif event.event_id and not isinstance(event, ev.TokenUsageUpdated):
+            return
+        if event.event_id and not isinstance(event, ev.TokenUsageUpdated):
             # The store would leave it out if another event has the id, and the monitor counts it.
-            self.handle_event(msgspec.structs.replace(event, event_id=""))
-        elif (handler := _HANDLERS.get(type(event))) is not None:
+            event = msgspec.structs.replace(event, event_id="")
+        handler = _HANDLERS.get(type(event))
+        if handler is not None:
             handler(self, event)
         else:
             self._state.record(filter_untrusted(event))
