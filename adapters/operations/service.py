@@ -112,15 +112,15 @@ class OperatorService:
             raise UsageError(str(error)) from None
         waits = await self._waiting()
         searched = bool(words) or waiting
+        wanted = words.casefold()
         most = MOST_SEARCHED if searched else limit + 1
         page = await self.store.runs(limit=most, session_id=session_id, before=than, where=where)
         found: list[views.RunView] = []
         for run in map(self._redacted, page):  # before it is searched: what is hidden cannot be guessed bit by bit
             if len(found) == limit:
                 return views.RunList(runs=tuple(found), next=found[-1].run_id)
-            shown = _view(run, waits)
-            if (words.casefold() in _words_of(run)) and (not waiting or shown.waiting):
-                found.append(shown)
+            if wanted in _words_of(run) and (not waiting or _waiting_calls(run, waits)):
+                found.append(_view(run, waits))
         following = page[-1].run_id if searched and len(page) == MOST_SEARCHED else None
         return views.RunList(runs=tuple(found), next=following)
 
@@ -325,8 +325,13 @@ class OperatorService:
 
 
 def _view(run: RunInfo, waits: Counter[str]) -> views.RunView:
-    waiting = 0 if run.is_left else waits[run.run_id]
+    waiting = _waiting_calls(run, waits)
     return views.RunView(**asdict(run), prompt=_prompt(run), duration_ms=run.duration_ms, waiting=waiting)
+
+
+def _waiting_calls(run: RunInfo, waits: Counter[str]) -> int:
+    """How many of its calls wait; none of a run that is left, as nobody can answer then."""
+    return 0 if run.is_left else waits[run.run_id]
 
 
 def _prompt(run: RunInfo) -> str:
