@@ -53,20 +53,18 @@ class SimpleCommands:
                     self._collector.dynamic(f"`{name}` is set", source)
             self._collector.command(words, source, at=at)
             if words[0].text in _DECLARING:
-                self._note_unknown(declared(words[1:]))
-            name = next((name for name, value in assigned if is_unknown_data(name, value)), self._unknown_data)
+                self._unknown_data = self._unknown_in(declared(words[1:]))
+            name = self._unknown_in(assigned)
             if name and self._collector.runs("make", since=at):
                 self._collector.dynamic(f"a Makefile may run what `{name}` holds", source)
         else:
-            self._note_unknown(assigned)
+            self._unknown_data = self._unknown_in(assigned)
         if prefix == "coproc" or self._redirections.inputs > inputs:
             self._collector.fed(at)
 
-    def _note_unknown(self, assigned: Iterable[tuple[str, str | None]]) -> None:
-        """Note a variable of data that later commands may get, with a value that is not known."""
-        self._unknown_data = next(
-            (name for name, value in assigned if is_unknown_data(name, value)), self._unknown_data
-        )
+    def _unknown_in(self, assigned: Iterable[tuple[str, str | None]]) -> str:
+        """The first variable of data among these whose value is not known, or else the one noted before."""
+        return next((name for name, value in assigned if is_unknown_data(name, value)), self._unknown_data)
 
     def _words(self, prefix: str | None, assigned: list[tuple[str, str | None]]) -> list[Word]:
         """The words up to the command's end; what is set before them is appended to `assigned`."""
