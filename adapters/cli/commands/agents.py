@@ -198,7 +198,7 @@ def mcp(
     \b
     proctor mcp --policy policy.yaml --server files -- npx -y some-server
     proctor mcp --policy policy.yaml --url https://mcp.example/mcp
-    """  # noqa: D301 - click\'s mark for lines that are kept as they are
+    """  # noqa: D301 - click's mark for lines that are kept as they are
     if bool(command) == bool(url):
         raise click.UsageError("use either `-- COMMAND...` or `--url URL`")
 

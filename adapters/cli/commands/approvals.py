@@ -72,7 +72,7 @@ def approve(
 
     \b
     proctor approve run_d133f9c0.1 --by ana
-    """  # noqa: D301 - click\'s mark for lines that are kept as they are
+    """  # noqa: D301 - click's mark for lines that are kept as they are
     given = ApprovalAnswer(granted=True, by=by or "", reason=reason, input_digest=digest, groups=groups, scope=scope)
     _answer(approval_id, given, like=like, store=store, as_json=as_json)
 
@@ -98,7 +98,7 @@ def deny(
 
     \b
     proctor deny run_d133f9c0.1 --tell "Refunds are made on Mondays."
-    """  # noqa: D301 - click\'s mark for lines that are kept as they are
+    """  # noqa: D301 - click's mark for lines that are kept as they are
     given = ApprovalAnswer(granted=False, by=by or "", reason=reason, tell_model=tell, groups=groups)
     _answer(approval_id, given, store=store, as_json=as_json)
 

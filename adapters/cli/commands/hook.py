@@ -165,7 +165,7 @@ def install(scope: Scope, as_json: bool, **wanted: Any) -> None:
     \b
     proctor hook install --policy proctor.yaml
     proctor hook install --agent codex --user --policy proctor.yaml --hold 540
-    """  # noqa: D301 - click\'s mark for lines that are kept as they are
+    """  # noqa: D301 - click's mark for lines that are kept as they are
     path, changed, notes = put_hooks(WantedHooks(**wanted), scope)
     done = {"path": str(path), "changed": changed, "notes": notes}
     echo_rows([(done, "\n".join([hooks_put(path, changed), *notes]))], as_json=as_json)

@@ -82,7 +82,7 @@ def init(
     proctor init --agent claude
     proctor init --pack coding-agent --agent claude --hook
     proctor init --from claude --sessions ~/.claude/projects/my-project
-    """  # noqa: D301 - click\'s mark for lines that are kept as they are
+    """  # noqa: D301 - click's mark for lines that are kept as they are
     if source and pack:
         raise click.UsageError("give `--pack` or `--from`, not both")
     if sessions and not source:

@@ -82,7 +82,7 @@ def check(files: tuple[str, ...], adapter: str | None, strict: bool, as_json: bo
     \b
     proctor check org.yaml team.yaml
     proctor check org.yaml --adapter claude --strict
-    """  # noqa: D301 - click\'s mark for lines that are kept as they are
+    """  # noqa: D301 - click's mark for lines that are kept as they are
     from proctor.policies.analysis.redundancy_checks import contradiction_findings
     from proctor.policies.analysis.void_checks import void_findings
 
@@ -312,7 +312,7 @@ def test(files: tuple[str, ...], junit: str | None, sarif: str | None, as_json: 
 
     \b
     proctor test org.test.yaml team.test.yaml
-    """  # noqa: D301 - click\'s mark for lines that are kept as they are
+    """  # noqa: D301 - click's mark for lines that are kept as they are
     from ...evaluate.policy_tests import read_policy_tests
 
     def read(file: str) -> PolicyTests:

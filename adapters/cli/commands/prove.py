@@ -101,7 +101,7 @@ def prove(
     proctor prove org.yaml team.yaml --no-looser-than org.yaml
     proctor prove org.yaml --reach 'deploy(target="prod")' --write-test found.yaml
     proctor prove org.yaml --property no-push.yaml
-    """  # noqa: D301 - click\'s mark for lines that are kept as they are
+    """  # noqa: D301 - click's mark for lines that are kept as they are
     from ...evaluate.rule_proofs import sanity_questions
 
     check_standard_input(*policies, *properties, *bases, *same)

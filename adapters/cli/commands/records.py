@@ -89,7 +89,7 @@ def verify(store: str | None, anchor: Path | None, key: Path | None, as_json: bo
 
     \b
     proctor audit verify --anchor heads.json
-    """  # noqa: D301 - click\'s mark for lines that are kept as they are
+    """  # noqa: D301 - click's mark for lines that are kept as they are
     from ...stores.audit.audit import audited
     from ...stores.audit.verify import check_signature, read_heads
 
@@ -147,7 +147,7 @@ def prune(
 
     \b
     proctor prune --older-than 90d --keep-violations --dry-run
-    """  # noqa: D301 - click\'s mark for lines that are kept as they are
+    """  # noqa: D301 - click's mark for lines that are kept as they are
     from proctor.supervisor.store.maintenance import prune
 
     check_outside_runs("prune")

@@ -96,7 +96,7 @@ def runs(
     \b
     proctor runs --status failed --since 24h
     proctor runs --tenant acme --label env=prod --json
-    """  # noqa: D301 - click\'s mark for lines that are kept as they are
+    """  # noqa: D301 - click's mark for lines that are kept as they are
     waiting = "waiting" in statuses
     if waiting and len(statuses) > 1:
         raise click.UsageError("`--status waiting` cannot be combined with another status")
@@ -324,7 +324,7 @@ def explain(
     \b
     proctor explain last
     proctor explain last --refused
-    """  # noqa: D301 - click\'s mark for lines that are kept as they are
+    """  # noqa: D301 - click's mark for lines that are kept as they are
     from ...evaluate.fold import explained, recorded
 
     check_standard_input(run, *policies)

@@ -98,7 +98,7 @@ def serve(
     proctor serve
     proctor serve --tokens tokens.yaml --origin https://ops.example
     proctor serve --webhook https://ops.example/hook
-    """  # noqa: D301 - click\'s mark for lines that are kept as they are
+    """  # noqa: D301 - click's mark for lines that are kept as they are
     check_outside_runs("serve")
     if anywhere and not tokens:
         raise click.UsageError("`--anywhere` needs `--tokens FILE`, so that everyone who acts has a name")

@@ -104,7 +104,7 @@ def evaluate(
     \b
     proctor eval --policy org.yaml ~/.claude/projects/my-project
     proctor eval --policy org.yaml --junit eval.xml sessions.jsonl
-    """  # noqa: D301 - click\'s mark for lines that are kept as they are
+    """  # noqa: D301 - click's mark for lines that are kept as they are
     from ...evaluate import judge_sessions
     from ...evaluate.judge import CalledTools
 
@@ -201,7 +201,7 @@ def diff(
     \b
     proctor diff today.yaml stricter.yaml week.jsonl
     proctor diff today.yaml stricter.yaml --prove
-    """  # noqa: D301 - click\'s mark for lines that are kept as they are
+    """  # noqa: D301 - click's mark for lines that are kept as they are
     if proved:
         if traces or format:
             raise click.UsageError("`--prove` is about every session: leave out the recorded ones")
@@ -325,7 +325,7 @@ def suggest(
     \b
     proctor suggest ~/.claude/projects/my-project -o learned.yaml
     proctor suggest --store runs.db --base org.yaml
-    """  # noqa: D301 - click\'s mark for lines that are kept as they are
+    """  # noqa: D301 - click's mark for lines that are kept as they are
     from ...suggest import learn, observe, policy_text, tests_text, without_denied
 
     check_standard_input(*sessions, *bases)
