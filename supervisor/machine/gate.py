@@ -227,12 +227,11 @@ class GateKeeper:
                 self.state.record_violation(violation)
 
     def _await_approval(self, proposal: Proposal, decision: Decision) -> None:
-        asks = [violation for violation in decision.violations if violation.action == "request_approval"]
-        self._record_violations(proposal, (v for v in decision.violations if v not in asks))
+        self._record_violations(proposal, (v for v in decision.violations if v.action != "request_approval"))
         if self.held_calls.use_grant(proposal, decision):
             self._reserve(proposal)
             return
-        proposal.await_outcome(asks)
+        proposal.await_outcome(v for v in decision.violations if v.action == "request_approval")
         if self._answerable:
             self.held_calls.hold(proposal, decision)
         else:
