@@ -164,50 +164,76 @@ class _Written(msgspec.Struct, frozen=True):
     workdir: str | None = None
 
 
-class _Commands(msgspec.Struct):
-    """What a log has, as far as it was read, of commands that have no output yet: what the model wrote of each, by
-    the id of its call, or of several if it gave them one id. `sandbox` is the latest.
+class _Waits(msgspec.Struct, frozen=True):
+    cell_id: str = ""
+
+
+_RUNS_ON: Final = re.compile(r"Script running with cell ID (\S+)")
+
+
+class _Log(msgspec.Struct):
+    """What a log has, as far as it was read. `written`: what the model wrote of each command that has no output yet,
+    by the id of its call, or of several if it gave them one id. `sandbox` is the latest. `scripts` are those that
+    have begun and not ended; one that the model was told runs on may be waited for, by its number.
     """
 
     offset: int = 0
     written: dict[str, list[_Written]] = {}
     sandbox: str = ""
+    scripts: set[str] = set()
+    numbered: dict[str, str] = {}
+    waits: dict[str, str] = {}
 
     def add(self, line: _Payload) -> None:
         self.sandbox = line.sandbox_policy.type or self.sandbox
-        if line.type in OUTPUTS:  # ids may come again
-            self.written.pop(line.call_id, None)
+        if line.type in OUTPUTS:
+            self.written.pop(line.call_id, None)  # ids may come again
+            self._put_out(line)
         elif line.type == "local_shell_call":
             self._called(line.call_id, _Written(workdir=line.action.working_directory))
         elif line.type == "function_call":
             with suppress(msgspec.MsgspecError):
                 self._called(line.call_id, msgspec.json.decode(line.arguments, type=_Written))
+            if line.name == "wait":
+                with suppress(msgspec.MsgspecError):
+                    self.waits[line.call_id] = msgspec.json.decode(line.arguments, type=_Waits).cell_id
+        elif line.type == "custom_tool_call" and line.name == "exec":
+            self.scripts.add(line.call_id)
+        elif line.type == "turn_aborted":
+            self.scripts.clear()
 
     def _called(self, call_id: str, written: _Written) -> None:
         self.written.setdefault(call_id, []).append(written)
 
+    def _put_out(self, line: _Payload) -> None:
+        script = self.numbered.get(self.waits.get(line.call_id, ""), line.call_id)
+        if runs_on := _RUNS_ON.match(str(text_of(line.output))):
+            self.numbered[runs_on[1]] = script
+        else:
+            self.scripts.discard(script)
 
-_COMMANDS: Final[dict[str, _Commands]] = {}
+
+_LOGS: Final[dict[str, _Log]] = {}
 """By their paths, the logs that were read last. Each of their lines is read once, because every command asks."""
 _MOST_LOGS: Final = 256
-_OF_COMMANDS: Final = (b'"turn_context"', b'_call"', b'_call_output"')
+_MARKS: Final = (b'"turn_context"', b'"turn_aborted"', b'_call"', b'_call_output"')
 
 
-def _commands(log: str) -> _Commands:
+def _log_now(log: str) -> _Log:
     """What a log has now."""
-    found = _COMMANDS.pop(log, None) or _Commands()
+    found = _LOGS.pop(log, None) or _Log()
     with suppress(OSError, ValueError):
         if Path(log).is_file():  # a pipe would keep every hook waiting
             with open(log, "rb") as file:
                 if file.seek(0, os.SEEK_END) < found.offset:  # the client wrote it anew
-                    found = _Commands()
+                    found = _Log()
                 for line in whole_lines(file, found):
-                    if any(mark in line for mark in _OF_COMMANDS):
+                    if any(mark in line for mark in _MARKS):
                         with suppress(*NOT_JSON):
                             found.add(msgspec.json.decode(line, type=_LogLine).payload)
-    _COMMANDS[log] = found
-    if len(_COMMANDS) > _MOST_LOGS:
-        del _COMMANDS[next(iter(_COMMANDS))]
+    _LOGS[log] = found
+    if len(_LOGS) > _MOST_LOGS:
+        del _LOGS[next(iter(_LOGS))]
     return found
 
 
@@ -221,7 +247,7 @@ def _folder(message: _Input) -> str | None:
     if not log or call_id.startswith(FROM_SCRIPT):
         return None
     begins = EVENTS[message.event] == "call"
-    written = messages.awaited(lambda: _commands(log).written.get(call_id, []), bool, WAIT_S if begins else 0)
+    written = messages.awaited(lambda: _log_now(log).written.get(call_id, []), bool, WAIT_S if begins else 0)
     folders = {each.workdir for each in written}
     if len(folders) > 1 or (begins and not folders):
         raise EventError(f"the log has {'two calls' if folders else 'no call'} with the id `{call_id}`")
@@ -283,40 +309,19 @@ def _may_leave_sandbox(given: messages.HookInput, call_id: str) -> bool:
     """
     if given.tool_name != "Bash":
         return False
-    commands = _commands(given.transcript_path)
-    if commands.sandbox == "danger-full-access":  # there is none
+    log = _log_now(given.transcript_path)
+    if log.sandbox == "danger-full-access":  # there is none
         return False
-    written = commands.written.get(call_id, [])
+    written = log.written.get(call_id, [])
     return not written or any(each.sandbox_permissions != _Written().sandbox_permissions for each in written)
 
 
 def _scripts(given: messages.HookInput) -> frozenset[str]:
-    """Those that have begun and not ended; one that the model was told runs on may be waited for."""
-    if not given.tool_use_id.startswith(FROM_SCRIPT):
-        return frozenset()
-    running, numbered, waits = set[str](), dict[str, str](), dict[str, str]()
-    for found in _payloads(given.transcript_path, '"exec"', '"wait"', '_call_output"', '"turn_aborted"'):
-        if found.type == "custom_tool_call" and found.name == "exec":
-            running.add(found.call_id)
-        elif found.type == "function_call" and found.name == "wait":
-            with suppress(msgspec.MsgspecError):
-                waits[found.call_id] = msgspec.json.decode(found.arguments, type=_Waits).cell_id
-        elif found.type in OUTPUTS:
-            script = numbered.get(waits.get(found.call_id, ""), found.call_id)
-            if runs_on := _RUNS_ON.match(str(text_of(found.output))):
-                numbered[runs_on[1]] = script
-            else:
-                running.discard(script)
-        elif found.type == "turn_aborted":
-            running.clear()
-    return frozenset(running)
+    """Those that run, for a call that one of them makes."""
+    by_script = given.tool_use_id.startswith(FROM_SCRIPT)
+    return frozenset(_log_now(given.transcript_path).scripts if by_script else ())
 
 
-class _Waits(msgspec.Struct, frozen=True):
-    cell_id: str = ""
-
-
-_RUNS_ON: Final = re.compile(r"Script running with cell ID (\S+)")
 _GOAL_SET_BY: Final = ("create_goal", "update_goal")
 
 

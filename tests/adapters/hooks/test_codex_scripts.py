@@ -187,7 +187,7 @@ def test_a_call_of_a_script_waits_only_for_the_tokens_of_the_script(tmp_path: Pa
 
 
 def test_a_script_runs_until_its_end_however_much_is_logged_meanwhile(tmp_path: Path) -> None:
-    """Another one that begins later does not end its calls."""
+    """Another one that begins later does not end its calls. Each line of the log is read once."""
     log = tmp_path / "rollout.jsonl"
     begins = [{"payload": {"type": "custom_tool_call", "name": "exec", "call_id": f"c{n}"}} for n in range(2)]
     output = {"payload": {"type": "function_call_output", "call_id": "c", "output": "x" * 1024 * 1024}}
@@ -198,6 +198,11 @@ def test_a_script_runs_until_its_end_however_much_is_logged_meanwhile(tmp_path: 
     )
 
     assert codex.scripts(call) == {"c0", "c1"}
+
+    end = json.dumps({"payload": {"type": "custom_tool_call_output", "call_id": "c0", "output": "done"}})
+    log.write_text(f"{' ' * log.stat().st_size}\n{end}\n")
+
+    assert codex.scripts(call) == {"c1"}
 
 
 def shown(end: dict[str, Any]) -> Any:
