@@ -223,9 +223,10 @@ class NamedCommands:
             yield from _among(given, self._may_begin)
 
     def _may_begin(self, name: str) -> bool:
-        if name.startswith("git-") and "git" in self._called:
+        called = names_of(name)
+        if called[-1].startswith("git-") and "git" in self._called:
             return True
-        return not self._called.isdisjoint(names_of(name)) or any(_may_be_file(each, name) for each in self._called)
+        return not self._called.isdisjoint(called) or any(_may_be_file(each, name) for each in self._called)
 
 
 @lru_cache(maxsize=1024)

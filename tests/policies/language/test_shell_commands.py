@@ -31,6 +31,7 @@ REFUSED = [
     ("git push", "nvm exec 18 git push"),
     *(("git push", line) for line in ("nobody-knows git$(nproc) push", "nobody-knows -xgit$(nproc) push")),
     ("git push", "nobody-knows $(nproc)git push"),
+    *(("git push", f"nobody-knows {word}") for word in ("/usr/lib/git-core/git-push", "GIT-PUSH", "-x=./git-push")),
     *(("git push", "nobody-knows git-push -f"), ("rm", "shred -fu x"), ("rm", "tar --remove-files -cf a x")),
     ("curl", "nobody-knows --fetch=curl x"),
     ("git push", "lxc exec c -- git push"),
