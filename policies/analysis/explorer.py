@@ -75,12 +75,14 @@ def shortest(
             depth = max(depth, first)
             for step, (more, least), after in steps(state):
                 price = (first + more, second + least)
+                if after in cost and price >= cost[after]:
+                    continue
                 left = 0 if after is None else ahead(after)
                 if deepest is not None and price[0] + left > deepest:
                     continue
                 if after is None:
                     goal = (price, state, step) if goal is None or price < goal[0] else goal
-                elif after not in cost or price < cost[after]:
+                else:
                     cost[after] = price
                     parents[after] = (state, step)
                     pushed += 1
