@@ -112,7 +112,7 @@ class _Line(msgspec.Struct, kw_only=True):
 
 
 LINES = msgspec.json.Decoder(_Line)
-_CALLS = ("function_call", "custom_tool_call", "local_shell_call", "web_search_call")
+CALLS = ("function_call", "custom_tool_call", "local_shell_call", "web_search_call")
 _SHOWN_OTHERWISE = ("cmd", "shell", "workdir", "working_directory", "sandbox_permissions", "justification")
 """A command's inputs as the model writes them, which the client reports live in other words."""
 _BASH = ("bash", "/bin/bash", "/usr/bin/bash")
@@ -216,7 +216,7 @@ class _Reader:
         elif _is_script(line):
             self._respond(line)
             self._scripts.add(line.call_id)
-        elif line.item in _CALLS:
+        elif line.item in CALLS:
             self._call(line)
         elif line.item in OUTPUTS:
             self._output(line)
@@ -375,7 +375,7 @@ def _typed(line: _Line) -> str | None:
 def _is_script(line: _Line) -> bool:
     """Whether the model runs a script, or waits for one: neither is a call, but each that the script makes is."""
     return (
-        line.item in _CALLS and line.payload.get("namespace") == "functions" and line.payload.get("name") in _SCRIPTS
+        line.item in CALLS and line.payload.get("namespace") == "functions" and line.payload.get("name") in _SCRIPTS
     )
 
 

@@ -19,7 +19,7 @@ from proctor.policies.rules.machine import EvaluatedCall
 from proctor.policies.values.json_values import NOT_JSON
 from proctor.supervisor.errors import UsageError
 
-from ...agents.codex.session_log import FROM_SCRIPT, OUTPUTS, CodexOutput, CodexUsageLog
+from ...agents.codex.session_log import CALLS, FROM_SCRIPT, OUTPUTS, CodexOutput, CodexUsageLog
 from ...kit.client_tools import HOOKED, certain_changes_of, mcp_output, shell_changes_of
 from ...kit.trace_lines import text_of
 from ...kit.usage_log import WAIT_S, whole_lines
@@ -266,7 +266,7 @@ def _logged_exit_code(given: messages.HookInput) -> int | None:
     """By the log as it is now, since the call: ids may come again."""
     code, call_id = None, given.tool_use_id
     for found in _payloads(given.transcript_path, call_id, last=_END):
-        if found.type == "function_call" and found.call_id == call_id:
+        if found.type in CALLS and found.call_id == call_id:
             code = None
         elif found.item.type == "CommandExecution" and found.item.id == call_id:
             code = found.item.exit_code
@@ -297,7 +297,7 @@ def _logged_results(given: messages.HookInput, call_ids: Set[str]) -> tuple[dict
             found[line.item.id] = messages.LoggedEnd(line.item.result)
         elif line.item.id in call_ids and line.item.type == "FileChange" and line.item.status == "completed":
             found[line.item.id] = messages.LoggedEnd({"changes": [*line.item.changes]}, failed=False)
-        elif line.type in ("function_call", "custom_tool_call"):
+        elif line.type in CALLS:
             found.pop(line.call_id, None)
             is_whole = is_whole or line.call_id == given.tool_use_id
     return found, is_whole

@@ -504,6 +504,7 @@ def test_a_subagent_of_codex_is_denied_once_its_run_was_cancelled(tmp_path: Path
 
 LOGGED = {
     "call": {"type": "function_call", "name": "exec_command", "call_id": "c1"},
+    "older call": {"type": "local_shell_call", "call_id": "c1"},
     "0": {"type": "item_completed", "item": {"type": "CommandExecution", "id": "c1", "exit_code": 0}},
     "7": {"type": "item_completed", "item": {"type": "CommandExecution", "id": "c1", "exit_code": 7}},
     "another": {"type": "item_completed", "item": {"type": "CommandExecution", "id": "c10", "exit_code": 0}},
@@ -514,6 +515,7 @@ LOGGED = {
 @pytest.mark.parametrize(("lines", "end"), [
     (("call", "0"), "succeeded"), (("call", "7"), "failed"), (("call", "0", "call", "7"), "failed"),
     (("call", "0", "call"), "unknown"), (("call", "another", "text"), "unknown"), ((), "unknown"),
+    (("older call", "0", "older call"), "unknown"), (("older call", "0"), "succeeded"),
 ])  # fmt: skip
 def test_a_command_of_codex_has_succeeded_if_its_log_says_so(
     lines: tuple[str, ...], end: str, tmp_path: Path
