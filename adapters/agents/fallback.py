@@ -181,8 +181,9 @@ class Counting:
         """
         figures = {name: count for name in FIGURES if (count := getattr(event, name)) is not None}
         if event.scope == "cumulative":
-            last = self._total if (event.event_id or "no") != getattr(self._total, "event_id", "") else None
-            self._total = event
+            last, self._total = self._total, event
+            if last is not None and event.event_id and event.event_id == last.event_id:
+                last = None  # one report told twice
             for name, count in figures.items():
                 # fractions of a USD are rounded, so that one told twice is no step back
                 added = round(count - self._reported[name], 12)

@@ -266,6 +266,7 @@ async def test_counts_continue_over_members(first: list[Any]) -> None:
     ([total(30), total(20)], "`input_tokens` is -10, which is not an amount"),
     ([total(30, 0.5), total(31, 0.25)], "`cost_usd` is -0.25, which is not an amount"),
     ([total(30, math.nan)], "`cost_usd` is nan, which is not an amount"),
+    ([msgspec.structs.replace(total(30), event_id="no"), total(20)], "`input_tokens` is -10, which is not an amount"),
 ])  # fmt: skip
 async def test_a_total_of_a_later_member_that_falls_ends_the_run(reports: list[Any], message: str) -> None:
     """As one of the first does. Otherwise, an agent that resets its counter would not be charged."""
