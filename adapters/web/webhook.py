@@ -316,11 +316,14 @@ async def send_events(
     """
     subscriptions = Subscriptions(store)
     outage = Outage(log, "webhook.store_unreadable")
-    after = cursor.read()
+    after, replaced = cursor.read(), ""
     while True:
         try:
             async with subscriptions.subscribe(after=after or NOW) as events:
                 outage.over()
+                if replaced:  # whoever reads this may rely on it that what is stored from now on arrives
+                    log.error("webhook.store_replaced", why=replaced)
+                    replaced = ""
                 place = str(events.cursor)
                 cursor.write(place)
                 try:
@@ -336,8 +339,7 @@ async def send_events(
             outage.met(why=str(error))
             await anyio.sleep(STORE_PAUSE_S)
         except UsageError as error:
-            log.error("webhook.store_replaced", why=str(error))  # noqa: TRY400 - what is wrong, not where here
-            after = NOW
+            after, replaced = NOW, str(error)
             continue
         after = cursor.read()
 

@@ -6,8 +6,10 @@ import hmac
 import sqlite3
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, closing, contextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +19,22 @@ import loopback
 import pytest
 from cloudevents.v1.http import from_http
 from page_blocks import ROOT, blocks
-from stored_rows import stored_rows
+from stored_rows import in_store, stored_rows
 
 from proctor.adapters.cli.exits import FAILED, code_of
 from proctor.adapters.stores import SQLiteStore
 from proctor.adapters.stores.sqlite.file import copy_store
-from proctor.adapters.web.webhook import CursorFile, Target, begin, cursor_of, send, signed, target_of
+from proctor.adapters.web.webhook import (
+    CursorFile,
+    DeliveryStatus,
+    Target,
+    begin,
+    cursor_of,
+    send,
+    send_events,
+    signed,
+    target_of,
+)
 from proctor.policies import events as ev
 from proctor.supervisor import RunInfo, Store, UsageError
 from proctor.supervisor.ports.stored_types import LogPosition
@@ -339,6 +351,43 @@ async def test_sending_continues_when_an_older_copy_takes_the_stores_place(
             await sending.violated("three", session_id="ses_2")
             await sending.violated("four")
             await receiver.until("one", "two", "three", "four")
+
+
+async def test_what_is_stored_as_the_log_says_that_the_store_was_replaced_arrives(sending: Sending) -> None:
+    """At that very moment, by another process."""
+    delivered: list[str] = []
+
+    async def stores_two(store: Store) -> None:
+        await Sending(store, sending.place).violated("two", session_id="ses_2")
+
+    class Log:
+        def error(self, name: str, **why: str) -> None:
+            assert name == "webhook.store_replaced"
+            with ThreadPoolExecutor(1) as pool:
+                pool.submit(in_store, sending.place, stores_two).result()
+
+        def warning(self, name: str, **why: str) -> None:
+            """The store cannot be read while it is replaced."""
+
+    class Receiving:
+        async def deliver(self, event: ev.Event) -> DeliveryStatus:
+            assert isinstance(event, ev.PolicyViolated)
+            delivered.append(event.message)
+            return "sent" if event.message == "one" else "gone"
+
+    older = copied(sending.place)
+    with cursor_of(sending.place, "http://localhost") as cursor:
+        async with anyio.create_task_group() as tasks:
+            sends = partial(send_events, sending.store, ["policy_violation"], cursor, lambda _: Receiving(), Log())
+            tasks.start_soon(sends)
+            while cursor.read() is None:
+                await anyio.to_thread.run_sync(threading.Event().wait, 0.01)
+            await sending.violated("one")
+            while delivered != ["one"]:
+                await anyio.to_thread.run_sync(threading.Event().wait, 0.01)
+            restore(older, sending.place)
+
+    assert delivered == ["one", "two"]
 
 
 async def test_a_position_of_another_store_is_an_error_at_the_start_that_names_its_file(sending: Sending) -> None:
